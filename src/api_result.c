@@ -63,7 +63,7 @@ printable(const char *bytes, size_t len)
 		int			width = pg_utf_mblen(at);
 
 		if (width == 1 && *at < 0x80)
-			appendStringInfoChar(&text, *at < 0x20 || *at == 0x7F ? ' ' : (char) *at);
+			appendStringInfoChar(&text, (char) (*at < 0x20 || *at == 0x7F ? ' ' : *at));
 		else if (keep_utf8 && width > 1 && i + width <= len && pg_utf8_islegal(at, width))
 			appendBinaryStringInfo(&text, bytes + i, width);
 		else
@@ -89,7 +89,7 @@ redact(char *text, const char *credential)
 	initStringInfo(&clean);
 	while ((found = strstr(at, credential)) != NULL)
 	{
-		appendBinaryStringInfo(&clean, at, found - at);
+		appendBinaryStringInfo(&clean, at, (int) (found - at));
 		appendStringInfoString(&clean, REDACTED);
 		at = found + len;
 	}

@@ -27,8 +27,8 @@
  * A VM that is not up yet does not refuse an exec, it hangs.  A fresh one is
  * usable after 1-2 s as a rule, so its first try is cut short.
  */
-#define FIRST_WORKSPACE_TRY_MS	(5 * 1000)
-#define WORKSPACE_TRY_MS		(30 * 1000)
+#define FIRST_WORKSPACE_TRY_MS	5000
+#define WORKSPACE_TRY_MS		30000
 
 /* Waits between tries grow linearly, unless the platform names a time. */
 #define RETRY_PAUSE_MS			500
@@ -37,7 +37,7 @@
  * What the caller of a failed hand-back waits at most for the Sprite that it
  * created to be destroyed.  A healthy platform answers a delete within one.
  */
-#define UNDO_BUDGET_MS			(5 * 1000)
+#define UNDO_BUDGET_MS			5000
 
 /* Tells our locks from those of pg_advisory_lock(), whose classes are 1 and 2. */
 #define LOCK_CLASS				3
@@ -120,7 +120,7 @@ pause_before_retry(LockdownRun *run, const ApiResult *result, int attempt)
 
 	if (attempt >= sprite_max_attempts || pause >= sprites_api_time_left(run->api))
 		return false;
-	http_sleep(pause, true);
+	http_sleep(pause);
 	return true;
 }
 

@@ -1,0 +1,83 @@
+# sprite_lockdown: built with PGXS.
+#
+#   make, make install, make installcheck    as with every extension
+#   make demo, make test                     do their own set-up on Debian 12
+#   make lint                                clang-tidy over src/
+
+EXTENSION = sprite_lockdown
+MODULE_big = sprite_lockdown
+PGFILEDESC = "sprite_lockdown - proven egress policies for sandbox VMs"
+DATA = $(wildcard sql/sprite_lockdown--*.sql)
+
+SOURCES = \
+	src/sprite_lockdown.c \
+	src/domain.c src/policy.c src/proof.c src/argv.c src/policy_sql.c \
+	src/endpoint.c src/http.c src/http_url.c \
+	src/reply.c src/api_json.c src/api_result.c src/sprites_api.c \
+	src/sessions.c src/arguments.c src/lockdown.c src/handback.c
+OBJS = $(SOURCES:.c=.o)
+
+# These need no platform; the rest of the tests is run by "make test".
+REGRESS = pure arguments options privileges settings
+REGRESS_OPTS = --load-extension=plpgsql
+
+PG_CONFIG ?= pg_config
+PKG_CONFIG ?= pkg-config
+
+# Goals that install what the others need, or need nothing.
+ifeq ($(filter demo test,$(MAKECMDGOALS)),)
+
+ifeq ($(shell command -v $(PG_CONFIG) 2>/dev/null),)
+$(error $(PG_CONFIG) was not found. Install the server's development files \
+	(Debian: postgresql-server-dev-15), or name it: make PG_CONFIG=/path/to/pg_config)
+endif
+ifeq ($(shell command -v $(PKG_CONFIG) 2>/dev/null),)
+$(error $(PKG_CONFIG) was not found. Install it (Debian: pkg-config))
+endif
+MISSING = $(strip \
+	$(shell $(PKG_CONFIG) --exists 'libcurl >= 7.74' || echo 'libcurl 7.74 (Debian: libcurl4-openssl-dev)') \
+	$(shell $(PKG_CONFIG) --exists 'json-c >= 0.15' || echo 'json-c 0.15 (Debian: libjson-c-dev)') \
+	$(shell $(PKG_CONFIG) --exists 'libcrypto >= 1.1.1' || echo 'libcrypto 1.1.1 (Debian: libssl-dev)'))
+ifneq ($(MISSING),)
+$(error Missing development files: $(MISSING))
+endif
+
+PG_CPPFLAGS = -Isrc $(shell $(PKG_CONFIG) --cflags libcurl json-c libcrypto)
+SHLIB_LINK = $(shell $(PKG_CONFIG) --libs libcurl json-c libcrypto)
+
+# As system headers PostgreSQL's own do not warn: configured for gcc, they have
+# attributes that clang does not know.  WERROR=1 is for our own tests: a newer
+# compiler's new warning must not keep anybody from building.
+PG_CPPFLAGS += -isystem $(shell $(PG_CONFIG) --includedir-server)
+PG_CFLAGS = -std=gnu11 -Wall -Wextra
+ifeq ($(WERROR),1)
+PG_CFLAGS += -Werror
+endif
+
+# Bitcode serves the inlining of small functions into queries: there are none.
+override with_llvm = no
+
+EXTRA_CLEAN = src/*.o src/*.bc test/unit/build test/http_probe/*.o test/http_probe/*.so
+
+PGXS := $(shell $(PG_CONFIG) --pgxs)
+include $(PGXS)
+
+# PGXS does not follow includes; every object depends on every header.
+$(OBJS): $(wildcard src/*.h)
+
+.PHONY: lint
+lint:
+	clang-tidy --quiet --warnings-as-errors='*' $(SOURCES) -- \
+		$(filter-out -W% -f%,$(CPPFLAGS) $(CFLAGS)) -Wno-ignored-attributes
+
+else
+
+.PHONY: demo test
+demo:
+	@./test/demo/run
+test:
+	@./test/run
+clean:
+	@$(MAKE) --no-print-directory clean MAKECMDGOALS=
+
+endif
