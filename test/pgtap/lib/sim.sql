@@ -62,7 +62,7 @@ $$ SELECT coalesce(bool_or((v->>'exec_while_open')::boolean), false)
 
 -- What other clients, or time, do to a VM: create, replace, delete, policy, ...
 CREATE FUNCTION sim.do(name text, action text, body jsonb DEFAULT '{}')
-RETURNS jsonb LANGUAGE sql AS
+RETURNS void LANGUAGE sql AS
 $$ SELECT sim.call('POST', format('vm/%s/%s', name, action), body) $$;
 
 -- Makes a foreign server lead to the simulator, for the current user.
