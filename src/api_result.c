@@ -257,6 +257,8 @@ api_result_classify(ApiResult *result, const HttpReply *reply, const char *crede
 	if (result->outcome == API_OK)
 		return;
 	read_error_body(result, reply, credential);
+	result->name_taken = reply->status == 409 ||
+		(reply->status == 400 && strstr(reply->body, "already exists") != NULL);
 	if (result->outcome == API_MALFORMED && result->text == NULL)
 		result->text = psprintf("unexpected HTTP status %ld", reply->status);
 }

@@ -49,6 +49,7 @@ typedef struct ApiResult
 	long		status;			/* HTTP status; 0: there was none */
 	int64		retry_after;	/* seconds; -1: the platform named none */
 	bool		timed_out;
+	bool		name_taken;		/* 409, or a 400 that says so in prose */
 	char	   *code;			/* the platform's error code, or NULL */
 	char	   *text;			/* what went wrong, at most 1 KB, or NULL */
 	char	   *request_id;		/* Fly-Request-Id, or NULL */

@@ -67,6 +67,7 @@ typedef struct Transfer
 	CURL	   *easy;
 	struct curl_slist *headers;
 	bool		added;			/* to the multi handle */
+	size_t		body_sent;
 	bool		done;
 	CURLcode	code;			/* once done */
 	char		error[CURL_ERROR_SIZE];
@@ -173,6 +174,30 @@ on_timer(CURLM *handle pg_attribute_unused(), long timeout_ms, void *arg pg_attr
 	timer_at = timeout_ms < 0 ? 0 :
 		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
 	return 0;
+}
+
+static size_t
+on_send(char *buffer, size_t size, size_t n, void *arg)
+{
+	Transfer   *transfer = arg;
+	size_t		len = Min(size * n, transfer->request->body_len - transfer->body_sent);
+
+	memcpy(buffer, (const char *) transfer->request->body + transfer->body_sent, len);
+	transfer->body_sent += len;
+	return len;
+}
+
+/*
+ * libcurl sends a request again by itself when a kept connection breaks before
+ * the reply.  What a POST has done by then only our caller can find out, so the
+ * body is said not to be there a second time.  Requests without a body are
+ * repeated: each of them may be.
+ */
+static int
+on_rewind(void *arg pg_attribute_unused(), curl_off_t offset pg_attribute_unused(),
+		  int origin pg_attribute_unused())
+{
+	return CURL_SEEKFUNC_FAIL;
 }
 
 static size_t
@@ -473,7 +498,9 @@ set_method(Transfer *transfer)
 	{
 		SET_OPTION(transfer, CURLOPT_POST, 1L);
 		SET_OPTION(transfer, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) request->body_len);
-		SET_OPTION(transfer, CURLOPT_POSTFIELDS, request->body ? request->body : "");
+		SET_OPTION(transfer, CURLOPT_READFUNCTION, on_send);
+		SET_OPTION(transfer, CURLOPT_READDATA, transfer);
+		SET_OPTION(transfer, CURLOPT_SEEKFUNCTION, on_rewind);
 	}
 	else
 		SET_OPTION(transfer, CURLOPT_HTTPGET, 1L);

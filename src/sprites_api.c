@@ -245,16 +245,6 @@ create_body(const char *name, const SpriteConfig *config)
 	return body.data;
 }
 
-/* 409, or the 400 that says so in prose, means that the name is taken. */
-static void
-recognise_taken_name(ApiResult *result)
-{
-	if (result->outcome == API_CONFLICT ||
-		(result->status == 400 && result->text != NULL &&
-		 strstr(result->text, "already exists") != NULL))
-		result->outcome = API_EXISTS;
-}
-
 void
 sprites_api_create(SpritesApi *api, const char *name, const SpriteConfig *config,
 				   Sprite *sprite, ApiResult *result)
@@ -272,7 +262,8 @@ sprites_api_create(SpritesApi *api, const char *name, const SpriteConfig *config
 	const char *problem;
 
 	memset(sprite, 0, sizeof(Sprite));
-	recognise_taken_name(result);
+	if (result->name_taken)
+		result->outcome = API_EXISTS;
 	if (reply == NULL)
 		return;
 	object = json_of_reply(reply, reply->status == 200 || reply->status == 201, result);

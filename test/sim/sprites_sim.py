@@ -261,7 +261,7 @@ class Handler(http.server.BaseHTTPRequestHandler):
             self.drop_unless(platform.hang(float(fault["hang"]), self.gone))
         call.pretend = bool(fault.get("pretend"))
 
-        replaced = "status" in fault or "raw" in fault or "stream" in fault
+        replaced = any(k in fault for k in ("status", "raw", "raw_hex", "stream"))
         answer = None
         if not replaced or fault.get("apply"):
             if call.kind == "exec_ws":
@@ -277,8 +277,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_faulty(fault, answer, entry)
 
     def send_faulty(self, fault, answer, entry):
-        if "raw" in fault:
-            self.wfile.write(fault["raw"].encode("latin-1"))
+        if "raw" in fault or "raw_hex" in fault:
+            self.wfile.write(fault["raw"].encode("latin-1") if "raw" in fault
+                             else bytes.fromhex(fault["raw_hex"]))
             self.wfile.flush()
             raise Dropped()
         if "stream" in fault:
