@@ -74,7 +74,7 @@ harness_begin()
 	TREE=$SCRATCH/tree
 	mkdir "$TREE"
 	(cd "$ROOT" && tar -cf - --exclude=./.git --exclude='*.o' --exclude='*.so' .) | tar -C "$TREE" -xf -
-	mkdir "$SCRATCH/sock" "$SCRATCH/sim" "$SCRATCH/out"
+	mkdir "$SCRATCH/sock" "$SCRATCH/sim" "$SCRATCH/out" "$SCRATCH/tmp"
 	if [ "$(id -u)" -eq 0 ]; then
 		chown -R postgres: "$SCRATCH"
 	fi

@@ -342,7 +342,7 @@ class Api:
     def fs_path(self, call, vm, name="path", source=None):
         value = (source or {}).get(name) or call.arg(name) or ""
         working = (source or {}).get("workingDir") or call.arg("workingDir") or "/"
-        inside = os.path.normpath(os.path.join("/" + working, value))
+        inside = "/" + os.path.normpath(os.path.join("/" + working, value)).lstrip("/")
         return inside, host_path(self.sandbox.root_of(vm), inside)
 
     def on_fs(self, call, vm, rest):

@@ -26,7 +26,9 @@ for name in null zero full random urandom; do
 done
 mount -t proc proc "$root/proc" 2>/dev/null || true
 cd "$root$dir"
-exec chroot "$root" /bin/sh -c 'cd -- "$1" || exit 126; shift; exec /usr/bin/env -i "$@"' sh "$dir" "$@"
+# not exec: the first process of a pid namespace is spared most signals
+chroot "$root" /bin/sh -c 'cd -- "$1" || exit 126; shift; exec /usr/bin/env -i "$@"' sh "$dir" "$@" || exit $?
+exit 0
 '''
 
 
@@ -143,6 +145,8 @@ class Sandbox:
         return process
 
     def finished(self, vm, process):
+        process.stdout.close()
+        process.stderr.close()
         with self.lock:
             self.running.get(vm.id, set()).discard(process)
 
