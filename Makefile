@@ -50,6 +50,11 @@ SHLIB_LINK = $(shell $(PKG_CONFIG) --libs libcurl json-c libcrypto)
 # compiler's new warning must not keep anybody from building.
 PG_CPPFLAGS += -isystem $(shell $(PG_CONFIG) --includedir-server)
 PG_CFLAGS = -std=gnu11 -Wall -Wextra
+ifneq ($(findstring clang,$(CC)),)
+# what gcc's configuration of PostgreSQL passes on: its flags and format archetype
+PG_CFLAGS += -Wno-ignored-optimization-argument -Wno-unknown-warning-option \
+	-Wno-ignored-attributes
+endif
 ifeq ($(WERROR),1)
 PG_CFLAGS += -Werror
 endif
@@ -67,8 +72,8 @@ $(OBJS): $(wildcard src/*.h)
 
 .PHONY: lint
 lint:
-	clang-tidy --quiet --warnings-as-errors='*' $(SOURCES) -- \
-		$(filter-out -W% -f%,$(CPPFLAGS) $(CFLAGS)) -Wno-ignored-attributes
+	printf '%s\n' $(SOURCES) | xargs -P 2 -n 1 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$0" -- \
+		$(filter-out -W% -f%,$(CPPFLAGS) $(CFLAGS))'
 
 else
 
