@@ -14,7 +14,7 @@ SOURCES = \
 	src/domain.c src/policy.c src/proof.c src/argv.c src/policy_sql.c \
 	src/endpoint.c src/http.c src/http_url.c \
 	src/reply.c src/api_json.c src/api_result.c src/sprites_api.c \
-	src/sessions.c src/arguments.c src/lockdown.c src/handback.c
+	src/owned_table.c src/sessions.c src/journal.c src/arguments.c src/lockdown.c src/handback.c
 OBJS = $(SOURCES:.c=.o)
 
 # These need no platform; the rest of the tests is run by "make test".

@@ -151,6 +151,103 @@ REVOKE ALL ON @extschema@.machine_sessions FROM PUBLIC;
 SELECT pg_catalog.pg_extension_config_dump('@extschema@.machine_sessions', '');
 
 --
+-- Journal
+--
+CREATE TABLE @extschema@.lockdown_journal (
+	entry_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+	recorded_at timestamptz NOT NULL DEFAULT pg_catalog.clock_timestamp(),
+	role_name name NOT NULL,
+	server_name name NOT NULL,
+	sprite_name text NOT NULL,
+	session_key text,
+	kind text NOT NULL CHECK (kind IN ('intent', 'confirmed', 'failed', 'drifted')),
+	action text CHECK (action IN ('create', 'push', 'destroy')),
+	reason text,
+	sprite_id text,
+	from_hash text,
+	to_hash text,
+	epoch text NOT NULL,
+	intent_id bigint,
+	sqlstate text
+);
+CREATE INDEX lockdown_journal_sprite_idx
+	ON @extschema@.lockdown_journal (server_name, sprite_name, entry_id);
+
+COMMENT ON TABLE @extschema@.lockdown_journal IS
+'what was sent to change a VM, by whom and why, and whether it was confirmed; the evidence behind the tokens, appended to by the functions of sprite_lockdown only';
+COMMENT ON COLUMN @extschema@.lockdown_journal.entry_id IS
+'order of the entries; those of one Sprite are written under its lock';
+COMMENT ON COLUMN @extschema@.lockdown_journal.recorded_at IS
+'when the entry was written';
+COMMENT ON COLUMN @extschema@.lockdown_journal.role_name IS
+'current role of the caller';
+COMMENT ON COLUMN @extschema@.lockdown_journal.server_name IS
+'foreign server that was asked';
+COMMENT ON COLUMN @extschema@.lockdown_journal.sprite_name IS
+'name of the Sprite';
+COMMENT ON COLUMN @extschema@.lockdown_journal.session_key IS
+'session, if the call had one';
+COMMENT ON COLUMN @extschema@.lockdown_journal.kind IS
+'intent: something is about to be sent; confirmed: it was done and verified; failed: how it ended otherwise, for the record; drifted: another policy was found than the confirmed one';
+COMMENT ON COLUMN @extschema@.lockdown_journal.action IS
+'create, push or destroy';
+COMMENT ON COLUMN @extschema@.lockdown_journal.reason IS
+'why the policy was pushed';
+COMMENT ON COLUMN @extschema@.lockdown_journal.sprite_id IS
+'VM instance, as far as it was known';
+COMMENT ON COLUMN @extschema@.lockdown_journal.from_hash IS
+'policy that was confirmed before, if it was known';
+COMMENT ON COLUMN @extschema@.lockdown_journal.to_hash IS
+'policy that was asked for';
+COMMENT ON COLUMN @extschema@.lockdown_journal.epoch IS
+'system identifier, timeline and database: a proof of another epoch is none';
+COMMENT ON COLUMN @extschema@.lockdown_journal.intent_id IS
+'the intent that this entry is about';
+COMMENT ON COLUMN @extschema@.lockdown_journal.sqlstate IS
+'error that a failed entry ended with';
+
+REVOKE ALL ON @extschema@.lockdown_journal FROM PUBLIC;
+
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.lockdown_journal', '');
+SELECT pg_catalog.pg_extension_config_dump('@extschema@.lockdown_journal_entry_id_seq', '');
+
+CREATE VIEW @extschema@.lockdown_in_doubt AS
+SELECT server_name, sprite_name, entry_id AS intent_id, recorded_at, role_name, session_key,
+	action, reason, sprite_id, from_hash, to_hash
+FROM (
+	SELECT DISTINCT ON (server_name, sprite_name) *
+	FROM @extschema@.lockdown_journal
+	WHERE kind <> 'failed'
+	ORDER BY server_name, sprite_name, entry_id DESC
+) AS newest
+WHERE kind = 'intent';
+COMMENT ON VIEW @extschema@.lockdown_in_doubt IS
+'Sprites to which something was sent that was never confirmed: it is under way, was rolled back, or its backend was lost; the next hand-back repairs it';
+REVOKE ALL ON @extschema@.lockdown_in_doubt FROM PUBLIC;
+
+CREATE FUNCTION @extschema@.prune_lockdown_journal(keep interval)
+RETURNS bigint
+LANGUAGE sql STRICT
+SET search_path = pg_catalog, pg_temp
+AS $$
+	WITH newest AS (
+		SELECT DISTINCT ON (server_name, sprite_name) entry_id, intent_id
+		FROM @extschema@.lockdown_journal
+		WHERE kind <> 'failed'
+		ORDER BY server_name, sprite_name, entry_id DESC
+	), pruned AS (
+		DELETE FROM @extschema@.lockdown_journal AS j
+		WHERE recorded_at < now() - keep
+		AND NOT EXISTS (SELECT FROM newest AS n WHERE j.entry_id IN (n.entry_id, n.intent_id))
+		RETURNING 1
+	)
+	SELECT count(*) FROM pruned
+$$;
+COMMENT ON FUNCTION @extschema@.prune_lockdown_journal(interval) IS
+'deletes entries older than keep, but never what a proof or a doubt rests on; returns how many';
+REVOKE EXECUTE ON FUNCTION @extschema@.prune_lockdown_journal(interval) FROM PUBLIC;
+
+--
 -- Hand-backs
 --
 CREATE TYPE @extschema@.sprite_handle AS (

@@ -18,6 +18,13 @@
 	pg_foreign_server_aclcheck(server, role, mode)
 #endif
 
+/* 14 keeps the timeline in a variable. */
+#if PG_VERSION_NUM >= 150000
+#define current_timeline() GetWALInsertionTimeLine()
+#else
+#define current_timeline() ThisTimeLineID
+#endif
+
 /*
  * 17 lets a resource owner close a wait event set; ours is closed by the
  * memory context of its request on every version.

@@ -65,6 +65,13 @@ server_argument(FunctionCallInfo fcinfo, int i)
 }
 
 static void
+open_tables(FunctionCallInfo fcinfo, LockdownCall *call)
+{
+	call->sessions = owned_table_open(SESSION_TABLE, extension_schema(fcinfo));
+	call->journal = owned_table_open(JOURNAL_TABLE, extension_schema(fcinfo));
+}
+
+static void
 policy_argument(FunctionCallInfo fcinfo, int i, LockdownCall *call)
 {
 	char	   *hash;
@@ -143,7 +150,7 @@ sprite_get_or_create(PG_FUNCTION_ARGS)
 		call.config = argument_config(PG_GETARG_JSONB_P(3));
 	PreventCommandIfReadOnly("sprite_get_or_create()");
 	call.endpoint = server_argument(fcinfo, 4);
-	call.sessions = sessions_open(extension_schema(fcinfo));
+	open_tables(fcinfo, &call);
 
 	lockdown_hand_back(&call, &result);
 	PG_RETURN_DATUM(form_handle(fcinfo, &call, &result));
@@ -163,7 +170,7 @@ sprite_ensure_lockdown(PG_FUNCTION_ARGS)
 		call.config = argument_config(PG_GETARG_JSONB_P(3));
 	PreventCommandIfReadOnly("sprite_ensure_lockdown()");
 	call.endpoint = server_argument(fcinfo, 4);
-	call.sessions = sessions_open(extension_schema(fcinfo));
+	open_tables(fcinfo, &call);
 
 	lockdown_hand_back(&call, &result);
 	PG_RETURN_DATUM(form_handle(fcinfo, &call, &result));
@@ -205,7 +212,7 @@ sprite_lockdown_plan(PG_FUNCTION_ARGS)
 	policy_argument(fcinfo, 1, &call);
 	call.session_key = session_key_argument(fcinfo, 2, call.name);
 	call.endpoint = server_argument(fcinfo, 3);
-	call.sessions = sessions_open(extension_schema(fcinfo));
+	open_tables(fcinfo, &call);
 
 	exists = lockdown_plan(&call, &result);
 	values[0] = BoolGetDatum(exists);
@@ -221,12 +228,12 @@ sprite_destroy(PG_FUNCTION_ARGS)
 {
 	char	   *name = name_argument(fcinfo, 0);
 	Endpoint   *endpoint;
-	SessionTable *sessions;
+	LockdownCall call = {0};
 
 	PreventCommandIfReadOnly("sprite_destroy()");
 	endpoint = server_argument(fcinfo, 1);
-	sessions = sessions_open(extension_schema(fcinfo));
-	PG_RETURN_BOOL(lockdown_destroy(endpoint, sessions, name));
+	open_tables(fcinfo, &call);
+	PG_RETURN_BOOL(lockdown_destroy(endpoint, call.sessions, call.journal, name));
 }
 
 /* ------------------------------------------------------------------------

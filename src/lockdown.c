@@ -48,6 +48,9 @@ typedef struct LockdownRun
 	LockdownResult *result;
 	SpritesApi *api;
 	int			attempt;		/* of the current step, from 1 */
+	int64		intent;			/* the journal's entry; 0: nothing was sent yet */
+	const char *action;			/* what the intent is to do */
+	char	   *from_hash;		/* policy confirmed last, if any */
 
 	/* the undo's licence: nothing that this call did not create is destroyed */
 	bool		created;
@@ -152,6 +155,55 @@ raise_not_confirmed(const LockdownRun *run, const char *phase, const char *detai
 }
 
 /* ------------------------------------------------------------------------
+ * Journal
+ * ------------------------------------------------------------------------
+ */
+
+static void
+fill_entry(const LockdownRun *run, JournalEntry *entry)
+{
+	const LockdownCall *call = run->call;
+	const LockdownResult *result = run->result;
+
+	memset(entry, 0, sizeof(JournalEntry));
+	entry->server_name = call->endpoint->server_name;
+	entry->sprite_name = call->name;
+	entry->session_key = call->session_key;
+	entry->action = run->action;
+	entry->reason = result ? lockdown_reason_name(result->reason) : NULL;
+	entry->sprite_id = result && is_known(result->sprite.id) ? result->sprite.id : NULL;
+	entry->from_hash = run->from_hash;
+	entry->to_hash = call->policy_hash;
+}
+
+/*
+ * Puts on record what is about to be sent, once for a hand-back.  From here on
+ * only a committed confirmation makes the VM's policy known again.
+ */
+static void
+intend(LockdownRun *run, const char *action, LockdownReason reason)
+{
+	JournalEntry entry;
+
+	if (run->intent != 0)
+		return;
+	run->action = action;
+	if (run->result != NULL)
+		run->result->reason = reason;
+	fill_entry(run, &entry);
+	run->intent = journal_intend(run->call->journal, &entry);
+}
+
+static void
+confirm(const LockdownRun *run)
+{
+	JournalEntry entry;
+
+	fill_entry(run, &entry);
+	journal_confirm(run->call->journal, &entry, run->intent);
+}
+
+/* ------------------------------------------------------------------------
  * Look and create
  * ------------------------------------------------------------------------
  */
@@ -217,6 +269,7 @@ try_create(LockdownRun *run, ApiResult *result)
 static void
 create(LockdownRun *run)
 {
+	intend(run, "create", LOCKDOWN_FRESH);
 	for (run->attempt = 1;; run->attempt++)
 	{
 		ApiResult	result;
@@ -262,11 +315,42 @@ evidence_of_session(const LockdownCall *call, LockdownEvidence *evidence)
 }
 
 /*
- * Gathers what is known and decides.  The journal's part of the evidence
- * (in_doubt, epoch_changed, drifted) is gathered here too once there is one.
+ * The newest entry for the name decides what the token is worth.  A name
+ * without entries is one that this extension has never pushed to: then the
+ * token is all there is, as for rows that came from another service.
  */
+static void
+evidence_of_journal(const LockdownCall *call, const Sprite *sprite,
+					LockdownEvidence *evidence, char **from_hash)
+{
+	JournalState state;
+
+	journal_read(call->journal, call->endpoint->server_name, call->name, &state);
+	*from_hash = state.kind == JOURNAL_CONFIRMED ? state.to_hash : NULL;
+	switch (state.kind)
+	{
+		case JOURNAL_NONE:
+			return;
+		case JOURNAL_INTENT:
+			evidence->in_doubt = true;
+			return;
+		case JOURNAL_DRIFTED:
+			evidence->drifted = true;
+			return;
+		case JOURNAL_CONFIRMED:
+			break;
+	}
+	if (state.sprite_id == NULL || sprite->id == NULL || strcmp(state.sprite_id, sprite->id) != 0)
+		evidence->in_doubt = true;
+	else if (state.to_hash == NULL || strcmp(state.to_hash, call->policy_hash) != 0)
+		evidence->other_policy = true;
+	evidence->epoch_changed = !state.this_epoch;
+	evidence->proof_age = age_of(state.recorded_at);
+}
+
+/* Gathers what is known and decides. */
 static LockdownReason
-decide(const LockdownCall *call, const Sprite *sprite, bool fresh)
+decide(const LockdownCall *call, const Sprite *sprite, bool fresh, char **from_hash)
 {
 	LockdownEvidence evidence = {0};
 	char	   *desired_token = lockdown_token_make(sprite->id, call->policy_hash);
@@ -283,6 +367,7 @@ decide(const LockdownCall *call, const Sprite *sprite, bool fresh)
 	if (desired_token != NULL)
 		evidence.other_policy = sessions_contradict(call->sessions, call->endpoint->server_name,
 													call->name, sprite->id, desired_token);
+	evidence_of_journal(call, sprite, &evidence, from_hash);
 	return lockdown_decide(&evidence);
 }
 
@@ -387,6 +472,7 @@ static void
 push_and_verify(LockdownRun *run)
 {
 	warn_about_policy(run->call->policy);
+	intend(run, "push", run->result->reason);
 	run_step(run, step_push, "push the network policy of");
 	if (sprite_verify_push >= VERIFY_PUSH_POLICY)
 		run_step(run, step_verify_policy, "read back the network policy of");
@@ -401,13 +487,19 @@ push_and_verify(LockdownRun *run)
  */
 
 static void
-record(const LockdownCall *call, LockdownResult *result)
+record(const LockdownRun *run)
 {
+	const LockdownCall *call = run->call;
+	LockdownResult *result = run->result;
+
 	result->token = lockdown_token_make(result->sprite.id, call->policy_hash);
 	if (lockdown_reason_applies(result->reason))
+	{
+		confirm(run);
 		sessions_confirm(call->sessions, call->session_key, call->endpoint->server_name,
 						 call->name, is_known(result->sprite.id) ? result->sprite.id : NULL,
 						 result->token);
+	}
 	else if (call->session_key != NULL)
 		sessions_touch(call->sessions, call->session_key);
 }
@@ -428,24 +520,12 @@ is_still_ours(LockdownRun *run, ApiResult *result)
 	return result->outcome == API_OK && same_identity(run->created_id, now.id);
 }
 
-/*
- * Destroys what this call created, within bounds, after an error or on the way
- * out of a terminated backend.  Runs with interrupts held and outside any
- * abort processing; must not raise.
- */
+/* Destroys what this call created.  Raises nothing. */
 static void
-undo_create(int code pg_attribute_unused(), Datum arg)
+undo_create(LockdownRun *run)
 {
-	LockdownRun *run = (LockdownRun *) DatumGetPointer(arg);
 	ApiResult	result = {.outcome = API_OK};
-	MemoryContext old_context;
 
-	/* an orphaned backend has to be gone before anything else is */
-	if (!run->created || !PostmasterIsAlive())
-		return;
-
-	old_context = MemoryContextSwitchTo(run->undo_context);
-	HOLD_INTERRUPTS();
 	run->api->uninterruptible = true;
 	run->api->deadline = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), UNDO_BUDGET_MS);
 	if (is_still_ours(run, &result))
@@ -455,6 +535,34 @@ undo_create(int code pg_attribute_unused(), Datum arg)
 				(errcode(api_result_sqlstate(&result)),
 				 errmsg("could not destroy Sprite \"%s\", whose lockdown failed", run->call->name),
 				 errdetail_internal("%s", api_result_detail(&result))));
+}
+
+/*
+ * What a failure leaves to be done, after an error (code 0) or on the way out
+ * of a terminated backend.  Runs within bounds, with interrupts held and
+ * outside any abort processing; must not raise.
+ */
+static void
+undo(int code, Datum arg)
+{
+	LockdownRun *run = (LockdownRun *) DatumGetPointer(arg);
+	MemoryContext old_context;
+
+	/* an orphaned backend has to be gone before anything else is */
+	if (run->intent == 0 || !PostmasterIsAlive())
+		return;
+
+	old_context = MemoryContextSwitchTo(run->undo_context);
+	HOLD_INTERRUPTS();
+	if (run->created)
+		undo_create(run);
+	if (code == 0)
+	{
+		JournalEntry entry;
+
+		fill_entry(run, &entry);
+		journal_note_failure(run->call->journal, &entry, run->intent, geterrcode());
+	}
 	RESUME_INTERRUPTS();
 	MemoryContextSwitchTo(old_context);
 }
@@ -472,16 +580,16 @@ lockdown_hand_back(const LockdownCall *call, LockdownResult *result)
 	lock_name(call->endpoint, call->name);
 	run->api = sprites_api_open(call->endpoint);
 
-	PG_ENSURE_ERROR_CLEANUP(undo_create, PointerGetDatum(run));
+	PG_ENSURE_ERROR_CLEANUP(undo, PointerGetDatum(run));
 	{
 		if (!look(run->api, call->name, &result->sprite))
 			create(run);
-		result->reason = decide(call, &result->sprite, result->fresh);
+		result->reason = decide(call, &result->sprite, result->fresh, &run->from_hash);
 		if (lockdown_reason_applies(result->reason))
 			push_and_verify(run);
-		record(call, result);
+		record(run);
 	}
-	PG_END_ENSURE_ERROR_CLEANUP(undo_create, PointerGetDatum(run));
+	PG_END_ENSURE_ERROR_CLEANUP(undo, PointerGetDatum(run));
 }
 
 /* ------------------------------------------------------------------------
@@ -493,10 +601,11 @@ bool
 lockdown_plan(const LockdownCall *call, LockdownResult *result)
 {
 	bool		exists;
+	char	   *from_hash;
 
 	memset(result, 0, sizeof(LockdownResult));
 	exists = look(sprites_api_open(call->endpoint), call->name, &result->sprite);
-	result->reason = decide(call, &result->sprite, !exists);
+	result->reason = decide(call, &result->sprite, !exists, &from_hash);
 	return exists;
 }
 
@@ -511,15 +620,17 @@ lockdown_attach(Endpoint *endpoint, const char *name, Sprite *sprite)
  * finds it gone is then our doing.
  */
 bool
-lockdown_destroy(Endpoint *endpoint, const SessionTable *sessions, const char *name)
+lockdown_destroy(Endpoint *endpoint, const OwnedTable *sessions, const OwnedTable *journal,
+				 const char *name)
 {
-	LockdownCall call = {.endpoint = endpoint, .sessions = sessions, .name = name};
+	LockdownCall call = {.endpoint = endpoint, .sessions = sessions, .journal = journal, .name = name};
 	LockdownRun run = {.call = &call};
 	bool		maybe_deleted = false;
 	ApiResult	result;
 
 	lock_name(endpoint, name);
 	run.api = sprites_api_open(endpoint);
+	intend(&run, "destroy", LOCKDOWN_FRESH);
 	for (run.attempt = 1;; run.attempt++)
 	{
 		sprites_api_delete(run.api, name, &result);
@@ -531,6 +642,7 @@ lockdown_destroy(Endpoint *endpoint, const SessionTable *sessions, const char *n
 		if (!api_result_is_transient(&result) || !pause_before_retry(&run, &result, run.attempt))
 			api_result_raise(&result, "destroy", name);
 	}
+	confirm(&run);
 	sessions_forget(sessions, endpoint->server_name, name);
 	return result.outcome == API_OK || maybe_deleted;
 }

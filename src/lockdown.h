@@ -9,6 +9,7 @@
 #define SPRITE_LOCKDOWN_ORDER_H
 
 #include "endpoint.h"
+#include "journal.h"
 #include "policy.h"
 #include "proof.h"
 #include "sessions.h"
@@ -18,7 +19,8 @@
 typedef struct LockdownCall
 {
 	Endpoint   *endpoint;
-	const SessionTable *sessions;
+	const OwnedTable *sessions;
+	const OwnedTable *journal;
 	const char *name;
 	const char *session_key;	/* NULL: no session row */
 	const char *applied_token;	/* without a session row: the caller's claim */
@@ -52,6 +54,7 @@ extern bool lockdown_plan(const LockdownCall *call, LockdownResult *result);
 extern bool lockdown_attach(Endpoint *endpoint, const char *name, Sprite *sprite);
 
 /* Deletes the VM and its session rows.  False when it was already gone. */
-extern bool lockdown_destroy(Endpoint *endpoint, const SessionTable *sessions, const char *name);
+extern bool lockdown_destroy(Endpoint *endpoint, const OwnedTable *sessions,
+							 const OwnedTable *journal, const char *name);
 
 #endif							/* SPRITE_LOCKDOWN_ORDER_H */

@@ -3,24 +3,15 @@
  *	  The table machine_sessions: which Sprite a session has, and what is
  *	  recorded of the policy it runs.
  *
- * Rows are read under a snapshot taken at the call, whatever the transaction's
- * isolation level, so that what another caller committed before the lock on
- * the name was ours is seen.  They are read and written as the table's owner:
- * callers need no rights on it, and must have none.
- *
  * A token says what a VM runs, so all rows that name a VM carry the same one.
  */
 #ifndef SPRITE_SESSIONS_H
 #define SPRITE_SESSIONS_H
 
 #include "datatype/timestamp.h"
+#include "owned_table.h"
 
-typedef struct SessionTable
-{
-	Oid			relid;
-	Oid			owner;
-	char	   *qualified_name; /* quoted */
-} SessionTable;
+#define SESSION_TABLE "machine_sessions"
 
 typedef struct SessionRow
 {
@@ -30,34 +21,31 @@ typedef struct SessionRow
 	TimestampTz updated_at;		/* when link and token were last written */
 } SessionRow;
 
-/* Finds the table in the extension's schema; 42P01 when it is not there. */
-extern SessionTable *sessions_open(Oid extension_schema);
-
 /* False when the session has no row. */
-extern bool sessions_read(const SessionTable *table, const char *session_key, SessionRow *row);
+extern bool sessions_read(const OwnedTable *table, const char *session_key, SessionRow *row);
 
 /*
  * True if a row that names this Sprite says of the same VM instance that it
  * runs another policy than token does.
  */
-extern bool sessions_contradict(const SessionTable *table, const char *server_name,
+extern bool sessions_contradict(const OwnedTable *table, const char *server_name,
 								const char *sprite_name, const char *sprite_id,
 								const char *token);
 
 /* Sets last_active_at and nothing else. */
-extern void sessions_touch(const SessionTable *table, const char *session_key);
+extern void sessions_touch(const OwnedTable *table, const char *session_key);
 
 /*
  * Records what was confirmed: links the session, if one is given, and brings
  * every other row that names the Sprite up to date.  sprite_id and token are
  * NULL for a VM without identity.
  */
-extern void sessions_confirm(const SessionTable *table, const char *session_key,
+extern void sessions_confirm(const OwnedTable *table, const char *session_key,
 							 const char *server_name, const char *sprite_name,
 							 const char *sprite_id, const char *token);
 
 /* Deletes the rows that name the Sprite. */
-extern void sessions_forget(const SessionTable *table, const char *server_name,
+extern void sessions_forget(const OwnedTable *table, const char *server_name,
 							const char *sprite_name);
 
 #endif							/* SPRITE_SESSIONS_H */

@@ -1,5 +1,5 @@
 -- Every reason of the table that can occur, and that the first that holds is reported.
-SELECT plan(43);
+SELECT plan(45);
 CREATE FUNCTION reason(name text, policy jsonb DEFAULT egress_policy(), session_key text DEFAULT NULL) RETURNS text LANGUAGE sql AS
 $$ SELECT h.reason FROM sprite_get_or_create(name, policy, session_key) AS h $$;
 CREATE FUNCTION right_policy(name text, policy jsonb DEFAULT egress_policy()) RETURNS boolean LANGUAGE sql AS
@@ -62,16 +62,21 @@ SELECT is((SELECT count(DISTINCT egress_policy_token) FROM machine_sessions WHER
 
 -- expired
 SELECT is(reason('r', egress_policy('open'), 'r'), 'proven', 'without a limit a proof does not age');
-UPDATE machine_sessions SET updated_at = now() - interval '1 hour' WHERE session_key = 'r';
+UPDATE lockdown_journal SET recorded_at = now() - interval '1 hour' WHERE sprite_name = 'r';
 SET sprite_lockdown.proof_max_age = '2h';
 SELECT is(reason('r', egress_policy('open'), 'r'), 'proven', 'within the limit neither');
 SET sprite_lockdown.proof_max_age = '30min';
 SELECT is(reason('r', egress_policy('open'), 'r'), 'expired', 'expired: older than the limit');
 SELECT is(reason('r', egress_policy('open'), 'r'), 'proven', 'the push renews it');
-UPDATE machine_sessions SET updated_at = now() + interval '1 day' WHERE session_key = 'r';
+UPDATE lockdown_journal SET recorded_at = now() + interval '1 day' WHERE sprite_name = 'r';
 SELECT is(reason('r', egress_policy('open'), 'r'), 'expired', 'expired: a proof from the future has no age');
 SELECT is((SELECT reason FROM sprite_ensure_lockdown('r', egress_policy('open'), lockdown_token(sim.vm('r')->>'id', hash_egress_policy('open')))),
-          'expired', 'expired: the age of a caller''s token is unknown');
+          'proven', 'the age of what a caller claims is that of the confirmation');
+UPDATE machine_sessions SET updated_at = now() - interval '1 hour' WHERE session_key = 's';
+SELECT is(reason('service', egress_policy('allowlist', '{pypi.org}'), 's'), 'expired', 'expired: a row that another service wrote is as old as its last change');
+DELETE FROM lockdown_journal WHERE sprite_name = 'service';
+SELECT is((SELECT reason FROM sprite_ensure_lockdown('service', egress_policy('allowlist', '{pypi.org}'), lockdown_token(sim.vm('service')->>'id', hash_egress_policy('allowlist', '{pypi.org}')))),
+          'expired', 'expired: a claim that nothing speaks of has no age');
 RESET sprite_lockdown.proof_max_age;
 
 -- no_identity
