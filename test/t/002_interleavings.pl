@@ -5,63 +5,28 @@
 use strict;
 use warnings;
 
-use Cwd qw(abs_path);
 use File::Basename;
-use IPC::Run;
-use JSON::PP;
-use HTTP::Tiny;
+use lib dirname(__FILE__) . '/../lib';
 use PostgreSQL::Test::Cluster;
 use PostgreSQL::Test::Utils;
+use SpriteTest;
 use Test::More;
-use Time::HiRes qw(usleep);
 
-my $sim_dir = abs_path(dirname(__FILE__) . '/../sim');
-my $scratch = PostgreSQL::Test::Utils::tempdir();
-my $sim = IPC::Run::start([ 'python3', "$sim_dir/sprites_sim.py", '--quiet', '--port-file', "$scratch/port",
-	'--state-dir', $scratch, '--parent-pid', $$ ]);
-usleep(20_000) until -s "$scratch/port";
-chomp(my $port = slurp_file("$scratch/port"));
-my $http = HTTP::Tiny->new(timeout => 30);
-
-sub sim
-{
-	my ($path, $body) = @_;
-	my $url = "http://127.0.0.1:$port/__sim/$path";
-	my $reply = defined $body ? $http->post($url, { content => encode_json($body) }) : $http->get($url);
-	die "simulator: $reply->{content}" unless $reply->{success};
-	return decode_json($reply->{content});
-}
-
+start_simulator();
 my $node = PostgreSQL::Test::Cluster->new('interleavings');
 $node->init;
 $node->start;
-$node->safe_psql('postgres', qq(
-	CREATE EXTENSION sprite_lockdown;
-	ALTER SERVER sprites OPTIONS (SET api_url 'http://127.0.0.1:$port');
-	CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token 'org/org-1/tok-1/secret');
-));
+connect_node($node);
 
 my $policy = q(egress_policy('allowlist', '{github.com}'));
 my $hash = $node->safe_psql('postgres', "SELECT hash_policy($policy)");
 my $hand_back = "SELECT sprite_id, reason, policy_hash FROM sprite_get_or_create('x', $policy)";
 
-# Starts a hand-back in a psql of its own.
-sub start_caller
-{
-	my %caller = (out => '', err => '');
-	$caller{psql} = IPC::Run::start([ 'psql', '-X', '-q', '-A', '-t', '-d', $node->connstr('postgres'), '-v', 'VERBOSITY=sqlstate',
-		'-c', 'SELECT pg_backend_pid()', '-c', $hand_back ], '<', \undef, '>', \$caller{out}, '2>', \$caller{err});
-	$caller{psql}->pump until $caller{out} =~ /^(\d+)\n/;
-	$caller{pid} = $1;
-	return \%caller;
-}
-
 sub finish_caller
 {
 	my ($caller) = @_;
-	eval { $caller->{psql}->finish };
-	my (undef, $row) = split /\n/, $caller->{out};
-	@$caller{qw(id reason hash)} = split /\|/, $row // '';
+	finish_query($caller);
+	@$caller{qw(id reason hash)} = split /\|/, $caller->{row} // '';
 }
 
 # The VM of a handle must run the policy; that it exists no more is another matter.
@@ -111,9 +76,9 @@ for my $start (sort keys %begin)
 			$begin{$start}->();
 
 			sim('hold', { kind => $kind, name => 'x', when => $when });
-			my $first = start_caller();
+			my $first = start_query($node, $hand_back);
 			is(sim('held?count=1&timeout=20')->{held}, 1, "$what: one caller is there");
-			my $second = start_caller();
+			my $second = start_query($node, $hand_back);
 			$node->poll_query_until('postgres', "SELECT wait_event = 'advisory' FROM pg_stat_activity WHERE pid = $second->{pid}")
 			  or die 'the second caller does not wait';
 			nothing_ran_open("$what: so far nothing ran in an open VM");
@@ -137,5 +102,5 @@ for my $start (sort keys %begin)
 note("measured: $count interleavings");
 
 $node->stop('immediate');
-$sim->kill_kill;
+stop_simulator();
 done_testing();
