@@ -2,7 +2,8 @@
 #
 #   make, make install, make installcheck    as with every extension
 #   make demo, make test                     do their own set-up on Debian 12
-#   make lint                                clang-tidy over src/
+#   make test TESTS='unit pgtap/03_*'        some of the tests
+#   make lint                                clang-tidy, shellcheck
 
 EXTENSION = sprite_lockdown
 MODULE_big = sprite_lockdown
@@ -16,6 +17,7 @@ SOURCES = \
 	src/reply.c src/api_json.c src/api_result.c src/sprites_api.c \
 	src/owned_table.c src/sessions.c src/journal.c src/arguments.c src/lockdown.c src/handback.c
 OBJS = $(SOURCES:.c=.o)
+SHELL_SCRIPTS = $(wildcard .ci/run test/setup test/run test/*/run test/*/*.sh)
 
 # These need no platform; the rest of the tests is run by "make test".
 REGRESS = pure arguments options privileges settings
@@ -34,12 +36,17 @@ endif
 ifeq ($(shell command -v $(PKG_CONFIG) 2>/dev/null),)
 $(error $(PKG_CONFIG) was not found. Install it (Debian: pkg-config))
 endif
+PGXS := $(shell $(PG_CONFIG) --pgxs 2>/dev/null)
+ifeq ($(wildcard $(PGXS)),)
+$(error $(PG_CONFIG) knows of no PGXS: the development files of the server are \
+	missing. Install them (Debian: postgresql-server-dev-15))
+endif
 MISSING = $(strip \
 	$(shell $(PKG_CONFIG) --exists 'libcurl >= 7.74' || echo 'libcurl 7.74 (Debian: libcurl4-openssl-dev)') \
 	$(shell $(PKG_CONFIG) --exists 'json-c >= 0.15' || echo 'json-c 0.15 (Debian: libjson-c-dev)') \
 	$(shell $(PKG_CONFIG) --exists 'libcrypto >= 1.1.1' || echo 'libcrypto 1.1.1 (Debian: libssl-dev)'))
 ifneq ($(MISSING),)
-$(error Missing development files: $(MISSING))
+$(error Missing development files: $(MISSING). Install them and run make again)
 endif
 
 PG_CPPFLAGS = -Isrc $(shell $(PKG_CONFIG) --cflags libcurl json-c libcrypto)
@@ -50,7 +57,7 @@ SHLIB_LINK = $(shell $(PKG_CONFIG) --libs libcurl json-c libcrypto)
 # compiler's new warning must not keep anybody from building.
 PG_CPPFLAGS += -isystem $(shell $(PG_CONFIG) --includedir-server)
 PG_CFLAGS = -std=gnu11 -Wall -Wextra
-ifneq ($(findstring clang,$(CC)),)
+ifneq ($(findstring clang,$(notdir $(CC))),)
 # what gcc's configuration of PostgreSQL passes on: its flags and format archetype
 PG_CFLAGS += -Wno-ignored-optimization-argument -Wno-unknown-warning-option \
 	-Wno-ignored-attributes
@@ -62,9 +69,8 @@ endif
 # Bitcode serves the inlining of small functions into queries: there are none.
 override with_llvm = no
 
-EXTRA_CLEAN = src/*.o src/*.bc test/unit/build test/http_probe/*.o test/http_probe/*.so
+EXTRA_CLEAN = src/*.o src/*.bc test/unit/build test/*/__pycache__
 
-PGXS := $(shell $(PG_CONFIG) --pgxs)
 include $(PGXS)
 
 # PGXS does not follow includes; every object depends on every header.
@@ -72,8 +78,10 @@ $(OBJS): $(wildcard src/*.h)
 
 .PHONY: lint
 lint:
-	printf '%s\n' $(SOURCES) | xargs -P 2 -n 1 sh -c 'clang-tidy --quiet --warnings-as-errors="*" "$$0" -- \
-		$(filter-out -W% -f%,$(CPPFLAGS) $(CFLAGS))'
+	printf '%s\n' $(SOURCES) | xargs -P 2 -I {} \
+		clang-tidy --quiet --warnings-as-errors='*' {} -- \
+		$(filter-out -W% -f%,$(CPPFLAGS) $(CFLAGS)) -Wno-ignored-attributes
+	shellcheck -x -S warning $(SHELL_SCRIPTS)
 
 else
 
@@ -81,7 +89,7 @@ else
 demo:
 	@./test/demo/run
 test:
-	@./test/run
+	@./test/run $(TESTS)
 clean:
 	@$(MAKE) --no-print-directory clean MAKECMDGOALS=
 
