@@ -13,13 +13,13 @@ FROM pg_proc AS p JOIN pg_depend AS d ON d.objid = p.oid AND d.classid = 'pg_pro
 ORDER BY p.proname COLLATE "C";
 -- everything else has a comment too
 SELECT c.relname, a.attname FROM pg_class AS c JOIN pg_attribute AS a ON a.attrelid = c.oid AND a.attnum > 0
-WHERE c.relname = 'machine_sessions' AND col_description(c.oid, a.attnum) IS NULL;
+WHERE c.relname IN ('machine_sessions', 'lockdown_journal') AND col_description(c.oid, a.attnum) IS NULL;
 SELECT obj_description('"We ird.Schema".machine_sessions'::regclass) IS NOT NULL AS tbl,
        obj_description('"We ird.Schema".sprite_handle'::regtype, 'pg_type') IS NOT NULL AS typ,
        (SELECT obj_description(oid, 'pg_foreign_server') IS NOT NULL FROM pg_foreign_server WHERE srvname = 'sprites') AS srv,
        (SELECT obj_description(oid, 'pg_foreign_data_wrapper') IS NOT NULL FROM pg_foreign_data_wrapper WHERE fdwname = 'sprite_lockdown') AS fdw;
 -- the rows are part of a dump
-SELECT extconfig IS NOT NULL AS configured FROM pg_extension WHERE extname = 'sprite_lockdown';
+SELECT cardinality(extconfig) AS configured FROM pg_extension WHERE extname = 'sprite_lockdown';
 
 CREATE ROLE regress_sprite_app;
 GRANT USAGE ON SCHEMA "We ird.Schema" TO regress_sprite_app;
@@ -63,6 +63,9 @@ SELECT * FROM "We ird.Schema".machine_sessions;
 INSERT INTO "We ird.Schema".machine_sessions VALUES ('k', 'sprites', 'demo', 'id', 'id:hash');
 UPDATE "We ird.Schema".machine_sessions SET egress_policy_token = 'id:hash';
 DELETE FROM "We ird.Schema".machine_sessions;
+SELECT * FROM "We ird.Schema".lockdown_journal;
+INSERT INTO "We ird.Schema".lockdown_journal (role_name, server_name, sprite_name, kind, epoch) VALUES ('r', 's', 'demo', 'confirmed', 'e');
+SELECT * FROM "We ird.Schema".lockdown_in_doubt;
 
 RESET ROLE;
 
@@ -76,4 +79,4 @@ DROP ROLE regress_sprite_app;
 -- nothing is left
 SELECT count(*) FROM pg_foreign_data_wrapper WHERE fdwname = 'sprite_lockdown';
 SELECT count(*) FROM pg_foreign_server WHERE srvname = 'sprites';
-SELECT count(*) FROM pg_class WHERE relname LIKE 'machine_sessions%';
+SELECT count(*) FROM pg_class WHERE relname LIKE 'machine_sessions%' OR relname LIKE 'lockdown_%';
