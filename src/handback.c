@@ -137,43 +137,42 @@ form_handle(FunctionCallInfo fcinfo, const LockdownCall *call, const LockdownRes
  * ------------------------------------------------------------------------
  */
 
+/* What both hand-backs share: arguments 3 and 4, the order, and the handle. */
+static Datum
+hand_back(FunctionCallInfo fcinfo, LockdownCall *call, const char *command)
+{
+	LockdownResult result;
+
+	if (!PG_ARGISNULL(3))
+		call->config = argument_config(PG_GETARG_JSONB_P(3));
+	PreventCommandIfReadOnly(command);
+	call->endpoint = server_argument(fcinfo, 4);
+	open_tables(fcinfo, call);
+	lockdown_hand_back(call, &result);
+	return form_handle(fcinfo, call, &result);
+}
+
 Datum
 sprite_get_or_create(PG_FUNCTION_ARGS)
 {
 	LockdownCall call = {0};
-	LockdownResult result;
 
 	call.name = name_argument(fcinfo, 0);
 	policy_argument(fcinfo, 1, &call);
 	call.session_key = session_key_argument(fcinfo, 2, call.name);
-	if (!PG_ARGISNULL(3))
-		call.config = argument_config(PG_GETARG_JSONB_P(3));
-	PreventCommandIfReadOnly("sprite_get_or_create()");
-	call.endpoint = server_argument(fcinfo, 4);
-	open_tables(fcinfo, &call);
-
-	lockdown_hand_back(&call, &result);
-	PG_RETURN_DATUM(form_handle(fcinfo, &call, &result));
+	return hand_back(fcinfo, &call, "sprite_get_or_create()");
 }
 
 Datum
 sprite_ensure_lockdown(PG_FUNCTION_ARGS)
 {
 	LockdownCall call = {0};
-	LockdownResult result;
 
 	call.name = name_argument(fcinfo, 0);
 	policy_argument(fcinfo, 1, &call);
 	if (!PG_ARGISNULL(2))
 		call.applied_token = text_to_cstring(PG_GETARG_TEXT_PP(2));
-	if (!PG_ARGISNULL(3))
-		call.config = argument_config(PG_GETARG_JSONB_P(3));
-	PreventCommandIfReadOnly("sprite_ensure_lockdown()");
-	call.endpoint = server_argument(fcinfo, 4);
-	open_tables(fcinfo, &call);
-
-	lockdown_hand_back(&call, &result);
-	PG_RETURN_DATUM(form_handle(fcinfo, &call, &result));
+	return hand_back(fcinfo, &call, "sprite_ensure_lockdown()");
 }
 
 /* The handle of an attach says where the VM is; it claims nothing more. */

@@ -50,6 +50,7 @@ typedef struct LockdownRun
 	int			attempt;		/* of the current step, from 1 */
 	int64		intent;			/* the journal's entry; 0: nothing was sent yet */
 	const char *action;			/* what the intent is to do */
+	bool		recording;		/* all that is left is to write the rows */
 	char	   *from_hash;		/* policy confirmed last, if any */
 
 	/* the undo's licence: nothing that this call did not create is destroyed */
@@ -316,8 +317,9 @@ evidence_of_session(const LockdownCall *call, LockdownEvidence *evidence)
 
 /*
  * The newest entry for the name decides what the token is worth.  A name
- * without entries is one that this extension has never pushed to: then the
- * token is all there is, as for rows that came from another service.
+ * without entries is one that this extension has never pushed to.  Then the
+ * token on a row is recorded state that another service has left; a token that
+ * a caller brings along is only a claim, which nothing supports.
  */
 static void
 evidence_of_journal(const LockdownCall *call, const Sprite *sprite,
@@ -330,6 +332,8 @@ evidence_of_journal(const LockdownCall *call, const Sprite *sprite,
 	switch (state.kind)
 	{
 		case JOURNAL_NONE:
+			if (call->session_key == NULL)
+				evidence->recorded_token = NULL;
 			return;
 		case JOURNAL_INTENT:
 			evidence->in_doubt = true;
@@ -556,7 +560,9 @@ undo(int code, Datum arg)
 	HOLD_INTERRUPTS();
 	if (run->created)
 		undo_create(run);
-	if (code == 0)
+
+	/* after a failure to write, no catalog may be read before the abort */
+	if (code == 0 && !run->recording)
 	{
 		JournalEntry entry;
 
@@ -587,6 +593,7 @@ lockdown_hand_back(const LockdownCall *call, LockdownResult *result)
 		result->reason = decide(call, &result->sprite, result->fresh, &run->from_hash);
 		if (lockdown_reason_applies(result->reason))
 			push_and_verify(run);
+		run->recording = true;
 		record(run);
 	}
 	PG_END_ENSURE_ERROR_CLEANUP(undo, PointerGetDatum(run));

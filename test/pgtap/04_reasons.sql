@@ -76,7 +76,7 @@ UPDATE machine_sessions SET updated_at = now() - interval '1 hour' WHERE session
 SELECT is(reason('service', egress_policy('allowlist', '{pypi.org}'), 's'), 'expired', 'expired: a row that another service wrote is as old as its last change');
 DELETE FROM lockdown_journal WHERE sprite_name = 'service';
 SELECT is((SELECT reason FROM sprite_ensure_lockdown('service', egress_policy('allowlist', '{pypi.org}'), lockdown_token(sim.vm('service')->>'id', hash_egress_policy('allowlist', '{pypi.org}')))),
-          'expired', 'expired: a claim that nothing speaks of has no age');
+          'no_proof', 'no_proof: a claim that the journal has never heard of');
 RESET sprite_lockdown.proof_max_age;
 
 -- no_identity
