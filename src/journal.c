@@ -169,9 +169,13 @@ pack_columns(char *at, const char **columns)
 {
 	for (int i = 0; i < NUM_JOURNAL_COLUMNS; i++)
 	{
-		*at++ = columns[i] != NULL;
-		strcpy(at, columns[i] ? columns[i] : "");
-		at += strlen(at) + 1;
+		size_t		len = columns[i] ? strlen(columns[i]) : 0;
+
+		*at++ = columns[i] ? 1 : 0;
+		if (len > 0)
+			memcpy(at, columns[i], len);
+		at[len] = '\0';
+		at += len + 1;
 	}
 }
 
