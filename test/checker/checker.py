@@ -1,0 +1,404 @@
+#!/usr/bin/env python3
+"""Tries to get a VM handed back that does not run the asked-for policy.
+
+A seeded random driver plays histories: several sessions and names, hand-backs under
+different policies, commit, rollback, savepoints, cancels and killed backends, and on the
+platform's side VMs that are replaced or deleted, replies that are lost before or after
+their effect, errors, malformed replies, pushes that are accepted and not stored.  After
+every hand-back that returned it asks the simulator's books: does the VM with that id run
+that policy now, and has any command ever reached a VM while it was open?
+
+A violation is shrunk to the steps that it takes and printed with its seed.
+
+    checker.py [--histories N | --seconds S] [--seed N] [--blind journal|read-back]
+
+PGHOST, PGPORT and PGUSER lead to a cluster of which the caller is superuser and may kill
+backends.  With --blind the extension is robbed of a defence, and the run succeeds when a
+violation is found: a checker that cannot fail proves nothing.
+"""
+import argparse
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path.insert(0, os.path.join(HERE, "..", "sim"))
+
+from sprites_sim import DEFAULT_TOKEN, Server                       # noqa: E402
+
+DATABASE = "checker"
+SESSIONS = 3
+NAMES = ("alpha", "beta")
+KEYS = ("one", "two")
+HOSTS = ("a.example", "b.example", "c.example")
+MARK = "--end--"
+# What a caller waits for a lock that another session of the same driver holds.
+LOCK_TIMEOUT_MS = 40
+KINDS = ("get", "create", "policy_set", "policy_get", "exec")
+# A killed backend takes the server down for a second, so it is rare.
+KILL_SHARE = 0.0015
+
+
+class Session:
+    """A psql that is spoken to line by line."""
+
+    def __init__(self, program, blind):
+        self.program, self.blind = program, blind
+        self.process = None
+        self.pid = None
+
+    def connect(self):
+        deadline = time.monotonic() + 60
+        while True:
+            self.process = subprocess.Popen(
+                [self.program, "-X", "-q", "-A", "-t", "-F", "|", "-v", "VERBOSITY=sqlstate",
+                 "-d", DATABASE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT, text=True, bufsize=1)
+            lines = self.run("SET search_path = sprite; SET lock_timeout = %d;"
+                             "SET sprite_lockdown.max_attempts = 1; SET client_min_messages = error;"
+                             "%s SELECT pg_backend_pid();" % (
+                                 LOCK_TIMEOUT_MS, "SET sprite_lockdown.verify_push = 'off';"
+                                 if self.blind == "read-back" else ""))
+            if lines and lines[-1].isdigit():
+                self.pid = int(lines[-1])
+                return
+            self.close()
+            if time.monotonic() > deadline:
+                raise RuntimeError("the server does not come back: %s" % lines)
+            time.sleep(0.1)
+
+    def send(self, sql):
+        if self.process is None:
+            self.connect()
+        try:
+            self.process.stdin.write(sql + "\n\\echo %s\n" % MARK)
+            self.process.stdin.flush()
+        except OSError:
+            pass
+
+    def receive(self):
+        """The lines up to the mark; a session that ended is made anew when next used."""
+        lines = []
+        while True:
+            line = self.process.stdout.readline()
+            if line == "":
+                self.close()
+                return lines + ["lost"]
+            if line.rstrip("\n") == MARK:
+                return lines
+            lines.append(line.rstrip("\n"))
+
+    def run(self, sql):
+        self.send(sql)
+        return self.receive()
+
+    def close(self):
+        if self.process is not None:
+            self.process.stdin.close()
+            self.process.stdout.close()
+            self.process.kill()
+            self.process.wait()
+        self.process = self.pid = None
+
+
+def policy_sql(host):
+    return "egress_policy('allowlist', '{%s}')" % host
+
+
+def allowed(policy):
+    rules = (policy or {}).get("rules") or []
+    return [r.get("domain") for r in rules if r.get("action") == "allow"] if rules else ["everything"]
+
+
+class Driver:
+    def __init__(self, psql, blind, quiet=False):
+        self.blind = blind
+        self.quiet = quiet
+        self.state_dir = tempfile.mkdtemp(prefix="checker.")
+        self.server = Server(("127.0.0.1", 0), DEFAULT_TOKEN, self.state_dir)
+        self.platform = self.server.platform
+        threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
+        self.psql = psql
+        self.prepare()
+        self.sessions = [Session(psql, blind) for _ in range(SESSIONS)]
+        self.control = Session(psql, None)
+        self.faults = Counter()
+        self.outcomes = Counter()
+        self.tokens = {}
+
+    def prepare(self):
+        url = "http://127.0.0.1:%d" % self.server.server_address[1]
+        subprocess.run([self.psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres"], check=True, text=True,
+                       stdout=subprocess.DEVNULL, input="""
+SET client_min_messages = warning;
+DROP DATABASE IF EXISTS %(d)s WITH (FORCE);
+CREATE DATABASE %(d)s;
+\\c %(d)s
+CREATE SCHEMA sprite;
+CREATE EXTENSION sprite_lockdown SCHEMA sprite;
+ALTER SERVER sprites OPTIONS (SET api_url '%(u)s');
+CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '%(t)s');
+""" % {"d": DATABASE, "u": url, "t": DEFAULT_TOKEN})
+
+    def close(self):
+        for session in self.sessions + [self.control]:
+            session.close()
+        self.server.shutdown()
+        self.server.server_close()
+        self.server.sandbox.stop()
+        shutil.rmtree(self.state_dir, ignore_errors=True)
+        subprocess.run([self.psql, "-X", "-q", "-d", "postgres", "-c",
+                        "DROP DATABASE IF EXISTS %s WITH (FORCE)" % DATABASE],
+                       stderr=subprocess.DEVNULL, check=False)
+
+    # -- one history ---------------------------------------------------------
+
+    def reset(self):
+        for session in self.sessions:
+            if session.process is not None:
+                session.run("ROLLBACK;")
+        self.platform.reset()
+        self.tokens = {}
+        while self.control.run("DELETE FROM sprite.machine_sessions;"
+                               "DELETE FROM sprite.lockdown_journal;") != []:
+            pass
+
+    def play(self, history):
+        """Plays the steps; returns what was violated, or None."""
+        self.reset()
+        for step in history:
+            violation = getattr(self, "do_" + step[0])(*step[1:])
+            if violation:
+                return violation
+        return None
+
+    def check(self, lines, host):
+        """Holds a hand-back that returned against the simulator's books."""
+        row = next((line.split("|") for line in lines if line.count("|") == 3), None)
+        if row is None:
+            self.outcomes[next((l for l in lines if "ERROR" in l or l == "lost"), "error")
+                          .replace("ERROR:", "").strip()] += 1
+            return None
+        sprite_id, reason, token = row[0], row[1], row[3]
+        self.outcomes[reason] += 1
+        with self.platform.lock:
+            vm = self.platform.vms.get(sprite_id)
+            if vm is None:
+                return "a handle names VM %s, which never lived" % sprite_id
+            if allowed(vm.policy) != [host]:
+                return ("a hand-back (%s) for %s gave a VM that allows %s"
+                        % (reason, host, allowed(vm.policy)))
+            if any(v.exec_while_open for v in self.platform.vms.values()):
+                return "a command reached an open VM"
+        self.tokens[vm.name] = token
+        return None
+
+    def rob(self):
+        if self.blind == "journal":
+            self.control.run("DELETE FROM sprite.lockdown_journal;")
+
+    def call(self, name, host, key):
+        if key == "own":
+            call = "sprite_ensure_lockdown('%s', %s, %s)" % (
+                name, policy_sql(host), "'%s'" % self.tokens[name] if name in self.tokens else "NULL")
+        else:
+            call = "sprite_get_or_create('%s', %s, '%s')" % (name, policy_sql(host), key)
+        return "SELECT sprite_id, reason, policy_hash, egress_policy_token FROM %s;" % call
+
+    def do_hand_back(self, number, name, host, key):
+        self.rob()
+        return self.check(self.sessions[number].run(self.call(name, host, key)), host)
+
+    def do_sql(self, number, sql):
+        self.sessions[number].run(sql)
+
+    def do_destroy(self, number, name):
+        self.sessions[number].run("SELECT sprite_destroy('%s');" % name)
+
+    def interrupt(self, number, name, host, key, kind, when, act):
+        """Holds a hand-back at a step and does something to its backend there."""
+        self.rob()
+        session = self.sessions[number]
+        if session.process is None:
+            session.connect()
+        with self.platform.lock:
+            hold = self.platform.add_hold({"kind": kind, "name": name, "when": when})
+        session.send(self.call(name, host, key))
+        finished = threading.Event()
+        lines = []
+        reader = threading.Thread(target=lambda: (lines.extend(session.receive()), finished.set()))
+        pid = session.pid
+        reader.start()
+        self.platform.wait_for(lambda: self.platform.held or finished.is_set(), 10)
+        if self.platform.held:
+            act(pid)
+            finished.wait(10)
+        self.platform.release(hold)
+        reader.join()
+        return self.check(lines, host)
+
+    def do_cancel(self, number, name, host, key, kind, when):
+        self.faults["cancel"] += 1
+        return self.interrupt(number, name, host, key, kind, when,
+                              lambda pid: self.control.run("SELECT pg_cancel_backend(%d);" % pid))
+
+    def do_terminate(self, number, name, host, key, kind, when):
+        self.faults["terminate"] += 1
+        return self.interrupt(number, name, host, key, kind, when,
+                              lambda pid: self.control.run("SELECT pg_terminate_backend(%d);" % pid))
+
+    def do_kill(self, number, name, host, key, kind, when):
+        """The whole server restarts after a backend that was killed."""
+        self.faults["kill and crash-restart"] += 1
+        violation = self.interrupt(number, name, host, key, kind, when,
+                                   lambda pid: os.kill(pid, signal.SIGKILL))
+        for session in self.sessions + [self.control]:
+            session.close()
+        self.control.connect()
+        return violation
+
+    def do_outside(self, name, what):
+        """Another client of the platform."""
+        self.faults["VM %sd behind our back" % what] += 1
+        with self.platform.lock:
+            vm = self.platform.find(name)
+            if what == "create" and vm is None:
+                self.platform.add_vm(name, "control")
+            elif what == "replace" and vm is not None:
+                self.platform.replace(name)
+            elif what == "delete" and vm is not None:
+                self.platform.remove_vm(name)
+
+    def do_fault(self, label, fault):
+        self.faults[label] += 1
+        with self.platform.lock:
+            self.platform.add_fault(dict(fault))
+
+
+# -- histories -------------------------------------------------------------------
+
+FAULTS = (
+    ("reply lost after the effect", {"drop": "after"}),
+    ("reply lost before the effect", {"drop": "before"}),
+    ("reply cut", {"drop": "mid"}),
+    ("error before the effect", {"status": 503}),
+    ("error after the effect", {"status": 504, "apply": True}),
+    ("refusal", {"status": 403}),
+    ("slow reply", {"hang": 0.02}),
+    ("malformed reply", {"body": '{"id": 7, "name": [], "rules": {}}'}),
+    ("accepted and not stored", {"pretend": True}),
+)
+
+
+def random_call(rng):
+    return (rng.randrange(SESSIONS), rng.choice(NAMES), rng.choice(HOSTS), rng.choice(KEYS + ("own",)))
+
+
+def random_step(rng):
+    dice = rng.random()
+    if dice < KILL_SHARE:
+        return ("kill",) + random_call(rng) + (rng.choice(KINDS), rng.choice(("before", "after")))
+    if dice < 0.40:
+        return ("hand_back",) + random_call(rng)
+    if dice < 0.60:
+        sql = rng.choice(("BEGIN;", "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;",
+                          "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT 1;", "COMMIT;", "COMMIT;",
+                          "ROLLBACK;", "ROLLBACK;", "SAVEPOINT s;", "ROLLBACK TO s;", "RELEASE s;"))
+        return ("sql", rng.randrange(SESSIONS), sql)
+    if dice < 0.66:
+        return (rng.choice(("cancel", "cancel", "terminate")),) + random_call(rng) + (
+            rng.choice(KINDS), rng.choice(("before", "after")))
+    if dice < 0.76:
+        return ("outside", rng.choice(NAMES), rng.choice(("replace", "replace", "delete", "create")))
+    if dice < 0.80:
+        return ("destroy", rng.randrange(SESSIONS), rng.choice(NAMES))
+    label, fault = rng.choice(FAULTS)
+    kind = rng.choice(("policy_set", "policy_set", "policy_get", "create", "get", "exec", "delete"))
+    return ("fault", label, dict(fault, kind=kind, name=rng.choice(NAMES)))
+
+
+def random_history(seed):
+    rng = random.Random(seed)
+    return [random_step(rng) for _ in range(rng.randrange(6, 22))]
+
+
+def shrink(driver, history):
+    """Leaves out steps as long as what remains is still violated."""
+    progress = True
+    while progress:
+        progress = False
+        for i in reversed(range(len(history))):
+            shorter = history[:i] + history[i + 1:]
+            if driver.play(shorter):
+                history, progress = shorter, True
+    return history
+
+
+def report(driver, seed, history, violation):
+    print("VIOLATION (seed %d): %s" % (seed, violation))
+    history = shrink(driver, history)
+    print("in %d steps: %s" % (len(history), driver.play(history)))
+    for step in history:
+        print("    " + json.dumps(step))
+
+
+def progress_line(driver, done, started):
+    rate = done / (time.monotonic() - started)
+    print("# %d histories, %d hand-backs, %d faults, %.0f histories/s" % (
+        done, sum(driver.outcomes.values()), sum(driver.faults.values()), rate), flush=True)
+
+
+def search(driver, arguments):
+    """Plays histories; returns the seed, history and words of a violation, or None."""
+    started = last = time.monotonic()
+    done = 0
+    while (time.monotonic() - started < arguments.seconds if arguments.seconds
+           else done < arguments.histories):
+        seed = arguments.seed + done
+        history = random_history(seed)
+        violation = driver.play(history)
+        if violation:
+            return done, (seed, history, violation)
+        done += 1
+        if time.monotonic() - last > 20:
+            last = time.monotonic()
+            progress_line(driver, done, started)
+    progress_line(driver, done, started)
+    return done, None
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
+    parser.add_argument("--histories", type=int, default=2000)
+    parser.add_argument("--seconds", type=float, help="instead of a number of histories")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--blind", choices=("journal", "read-back"))
+    parser.add_argument("--psql", default="psql")
+    arguments = parser.parse_args()
+    driver = Driver(arguments.psql, arguments.blind)
+    try:
+        done, found = search(driver, arguments)
+        if found:
+            report(driver, *found)
+        for title, counts in (("faults", driver.faults), ("outcomes", driver.outcomes)):
+            print("# measured: %s: %s" % (title, ", ".join("%s %d" % c for c in counts.most_common())))
+        if arguments.blind:
+            print("%sok - without the %s a violation is found (after %d histories)"
+                  % ("" if found else "not ", arguments.blind, done))
+        else:
+            print("%sok - no violation in %d histories" % ("not " if found else "", done))
+    finally:
+        driver.close()
+    sys.exit(0 if bool(found) == bool(arguments.blind) else 1)
+
+
+if __name__ == "__main__":
+    main()
