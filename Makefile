@@ -3,7 +3,6 @@
 #   make, make install, make installcheck    as with every extension
 #   make demo, make test                     do their own set-up on Debian 12
 #   make test TESTS='unit pgtap/03_*'        some of the tests
-#   make soak SECONDS=600                    random histories for as long as asked
 #   make lint                                clang-tidy, shellcheck
 
 EXTENSION = sprite_lockdown
@@ -22,13 +21,13 @@ SHELL_SCRIPTS = $(wildcard .ci/run test/setup test/run test/*/run test/*/*.sh)
 
 # These need no platform; the rest of the tests is run by "make test".
 REGRESS = pure arguments options privileges settings
-REGRESS_OPTS = --load-extension=plpgsql
+REGRESS_OPTS = --encoding=UTF8 --no-locale
 
 PG_CONFIG ?= pg_config
 PKG_CONFIG ?= pkg-config
 
 # Goals that install what the others need, or need nothing.
-ifeq ($(filter demo test soak,$(MAKECMDGOALS)),)
+ifeq ($(filter demo test,$(MAKECMDGOALS)),)
 
 ifeq ($(shell command -v $(PG_CONFIG) 2>/dev/null),)
 $(error $(PG_CONFIG) was not found. Install the server's development files \
@@ -43,11 +42,11 @@ $(error $(PG_CONFIG) knows of no PGXS: the development files of the server are \
 	missing. Install them (Debian: postgresql-server-dev-15))
 endif
 MISSING = $(strip \
-	$(shell $(PKG_CONFIG) --exists 'libcurl >= 7.74' || echo 'libcurl 7.74 (Debian: libcurl4-openssl-dev)') \
-	$(shell $(PKG_CONFIG) --exists 'json-c >= 0.15' || echo 'json-c 0.15 (Debian: libjson-c-dev)') \
-	$(shell $(PKG_CONFIG) --exists 'libcrypto >= 1.1.1' || echo 'libcrypto 1.1.1 (Debian: libssl-dev)'))
+	$(shell $(PKG_CONFIG) --exists 'libcurl >= 7.74' || echo 'libcurl 7.74 (Debian: libcurl4-openssl-dev);') \
+	$(shell $(PKG_CONFIG) --exists 'json-c >= 0.15' || echo 'json-c 0.15 (Debian: libjson-c-dev);') \
+	$(shell $(PKG_CONFIG) --exists 'libcrypto >= 1.1.1' || echo 'libcrypto 1.1.1 (Debian: libssl-dev);'))
 ifneq ($(MISSING),)
-$(error Missing development files: $(MISSING). Install them and run make again)
+$(error Missing development files: $(MISSING) install them and run make again)
 endif
 
 PG_CPPFLAGS = -Isrc $(shell $(PKG_CONFIG) --cflags libcurl json-c libcrypto)
@@ -86,13 +85,11 @@ lint:
 
 else
 
-.PHONY: demo test soak
+.PHONY: demo test
 demo:
 	@./test/demo/run
 test:
 	@./test/run $(TESTS)
-soak:
-	@SOAK=$(or $(SECONDS),600) ./test/run checker
 clean:
 	@$(MAKE) --no-print-directory clean MAKECMDGOALS=
 

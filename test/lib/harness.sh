@@ -77,6 +77,8 @@ clean_environment()
 				unset -v "$name" ;;
 		esac
 	done
+	# where Debian does not let ordinary users look
+	export PATH=$PATH:/usr/sbin:/sbin
 	export LANG=C.UTF-8 LC_ALL=C.UTF-8 PYTHONDONTWRITEBYTECODE=1
 }
 
@@ -160,6 +162,7 @@ start_cluster()
 		fsync = off
 		max_connections = 60
 		log_min_messages = warning
+		log_checkpoints = off
 	END
 	export PGHOST=$SCRATCH/socket PGPORT=$CLUSTER_PORT PGUSER=postgres PGDATABASE=postgres
 	(exec "${AS_SERVER[@]}" "$BINDIR/postgres" -D "$SCRATCH/data" >"$OUT/server.log" 2>&1 </dev/null) &

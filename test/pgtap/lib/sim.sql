@@ -6,20 +6,29 @@ CREATE SCHEMA sim;
 CREATE FUNCTION sim.url() RETURNS text LANGUAGE sql STABLE AS
 $$ SELECT current_setting('sprite_test.url') $$;
 
--- One control call; path is what follows /__sim/.
+-- One control call; path is what follows /__sim/.  A proxy that the server's environment
+-- names is not for it.
 CREATE FUNCTION sim.call(method text, path text, body jsonb DEFAULT NULL)
 RETURNS jsonb LANGUAGE plpython3u AS
 $$
 import urllib.error
 import urllib.request
-url = plpy.execute("SELECT current_setting('sprite_test.url') AS url")[0]["url"]
+url = plpy.execute("SELECT sim.url() AS url")[0]["url"]
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 request = urllib.request.Request(url + "/__sim/" + path, method=method,
                                  data=body.encode() if body is not None else None)
 try:
-    with urllib.request.urlopen(request, timeout=60) as reply:
+    with opener.open(request, timeout=60) as reply:
         return reply.read().decode()
 except urllib.error.HTTPError as error:
     plpy.error("simulator: " + error.read().decode())
+$$;
+
+-- Text as a part of a path or query.
+CREATE FUNCTION sim.quote(word text) RETURNS text LANGUAGE plpython3u IMMUTABLE STRICT AS
+$$
+import urllib.parse
+return urllib.parse.quote(word, safe="")
 $$;
 
 CREATE FUNCTION sim.reset() RETURNS void LANGUAGE sql AS
@@ -40,13 +49,20 @@ $$ SELECT sim.call('POST', 'release', '{}') $$;
 CREATE FUNCTION sim.clear() RETURNS void LANGUAGE sql AS
 $$ SELECT sim.call('POST', 'requests/clear', '{}') $$;
 CREATE FUNCTION sim.report(name text DEFAULT NULL) RETURNS jsonb LANGUAGE sql AS
-$$ SELECT sim.call('GET', 'requests' || coalesce('?name=' || name, '')) $$;
+$$ SELECT sim.call('GET', 'requests' || coalesce('?name=' || sim.quote(name), '')) $$;
 CREATE FUNCTION sim.counts(name text DEFAULT NULL) RETURNS jsonb LANGUAGE sql AS
 $$ SELECT sim.report(name)->'counts' $$;
 CREATE FUNCTION sim.requests(kind text DEFAULT NULL, name text DEFAULT NULL)
 RETURNS integer LANGUAGE sql AS
 $$ SELECT CASE WHEN kind IS NULL THEN (sim.report(name)->>'total')::integer
           ELSE coalesce((sim.counts(name)->>kind)::integer, 0) END $$;
+-- Waits until so many requests of a kind have arrived, or for so many seconds; says how
+-- many have.
+CREATE FUNCTION sim.wait_requests(kind text, name text DEFAULT NULL, count integer DEFAULT 1,
+                                  timeout integer DEFAULT 10)
+RETURNS integer LANGUAGE sql AS
+$$ SELECT (sim.call('GET', format('wait_requests?kind=%s&count=%s&timeout=%s', kind, count, timeout)
+                           || coalesce('&name=' || sim.quote(name), ''))->>'count')::integer $$;
 CREATE FUNCTION sim.log(name text DEFAULT NULL) RETURNS SETOF jsonb LANGUAGE sql AS
 $$ SELECT jsonb_array_elements(sim.report(name)->'log') $$;
 
@@ -63,7 +79,7 @@ $$ SELECT coalesce(bool_or((v->>'exec_while_open')::boolean), false)
 -- What other clients, or time, do to a VM: create, replace, delete, policy, ...
 CREATE FUNCTION sim.do(name text, action text, body jsonb DEFAULT '{}')
 RETURNS void LANGUAGE sql AS
-$$ SELECT sim.call('POST', format('vm/%s/%s', name, action), body) $$;
+$$ SELECT sim.call('POST', format('vm/%s/%s', sim.quote(name), action), body) $$;
 
 -- Makes a foreign server lead to the simulator, for the current user.
 CREATE FUNCTION sim.point_server(server name DEFAULT 'sprites') RETURNS void LANGUAGE plpgsql AS
