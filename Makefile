@@ -3,6 +3,7 @@
 #   make, make install, make installcheck    as with every extension
 #   make demo, make test                     do their own set-up on Debian 12
 #   make test TESTS='unit pgtap/03_*'        some of the tests
+#   make soak SECONDS=600                    random histories for as long as asked
 #   make lint                                clang-tidy, shellcheck
 
 EXTENSION = sprite_lockdown
@@ -27,7 +28,7 @@ PG_CONFIG ?= pg_config
 PKG_CONFIG ?= pkg-config
 
 # Goals that install what the others need, or need nothing.
-ifeq ($(filter demo test,$(MAKECMDGOALS)),)
+ifeq ($(filter demo test soak,$(MAKECMDGOALS)),)
 
 ifeq ($(shell command -v $(PG_CONFIG) 2>/dev/null),)
 $(error $(PG_CONFIG) was not found. Install the server's development files \
@@ -85,11 +86,13 @@ lint:
 
 else
 
-.PHONY: demo test
+.PHONY: demo test soak
 demo:
 	@./test/demo/run
 test:
 	@./test/run $(TESTS)
+soak:
+	@SOAK=$(or $(SECONDS),600) ./test/run checker
 clean:
 	@$(MAKE) --no-print-directory clean MAKECMDGOALS=
 
