@@ -34,7 +34,6 @@ sys.path.insert(0, os.path.join(HERE, "..", "sim"))
 
 from sprites_sim import DEFAULT_TOKEN, Server                       # noqa: E402
 
-DATABASE = "checker"
 SESSIONS = 3
 NAMES = ("alpha", "beta")
 KEYS = ("one", "two")
@@ -50,8 +49,8 @@ KILL_SHARE = 0.0015
 class Session:
     """A psql that is spoken to line by line."""
 
-    def __init__(self, program, blind):
-        self.program, self.blind = program, blind
+    def __init__(self, program, database, blind):
+        self.program, self.database, self.blind = program, database, blind
         self.process = None
         self.pid = None
 
@@ -60,7 +59,7 @@ class Session:
         while True:
             self.process = subprocess.Popen(
                 [self.program, "-X", "-q", "-A", "-t", "-F", "|", "-v", "VERBOSITY=sqlstate",
-                 "-d", DATABASE], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                 "-d", self.database], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT, text=True, bufsize=1)
             lines = self.run("SET search_path = sprite; SET lock_timeout = %d;"
                              "SET sprite_lockdown.max_attempts = 1; SET client_min_messages = error;"
@@ -119,25 +118,32 @@ def allowed(policy):
 
 
 class Driver:
-    def __init__(self, psql, blind, quiet=False):
-        self.blind = blind
-        self.quiet = quiet
+    def __init__(self, psql, database, blind):
+        self.database, self.blind = database, blind
         self.state_dir = tempfile.mkdtemp(prefix="checker.")
         self.server = Server(("127.0.0.1", 0), DEFAULT_TOKEN, self.state_dir)
         self.platform = self.server.platform
         threading.Thread(target=self.server.serve_forever, args=(0.05,), daemon=True).start()
         self.psql = psql
         self.prepare()
-        self.sessions = [Session(psql, blind) for _ in range(SESSIONS)]
-        self.control = Session(psql, None)
+        self.sessions = [Session(psql, database, blind) for _ in range(SESSIONS)]
+        self.control = Session(psql, database, None)
         self.faults = Counter()
         self.outcomes = Counter()
         self.tokens = {}
 
     def prepare(self):
+        """Makes the database; again, if a driver beside us has just crashed the server."""
+        for _ in range(50):
+            if self.make_database():
+                return
+            time.sleep(0.2)
+        raise RuntimeError("could not make database %s" % self.database)
+
+    def make_database(self):
         url = "http://127.0.0.1:%d" % self.server.server_address[1]
-        subprocess.run([self.psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres"], check=True, text=True,
-                       stdout=subprocess.DEVNULL, input="""
+        return 0 == subprocess.run([self.psql, "-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", "postgres"], text=True,
+                       stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False, input="""
 SET client_min_messages = warning;
 DROP DATABASE IF EXISTS %(d)s WITH (FORCE);
 CREATE DATABASE %(d)s;
@@ -146,7 +152,7 @@ CREATE SCHEMA sprite;
 CREATE EXTENSION sprite_lockdown SCHEMA sprite;
 ALTER SERVER sprites OPTIONS (SET api_url '%(u)s');
 CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '%(t)s');
-""" % {"d": DATABASE, "u": url, "t": DEFAULT_TOKEN})
+""" % {"d": self.database, "u": url, "t": DEFAULT_TOKEN}).returncode
 
     def close(self):
         for session in self.sessions + [self.control]:
@@ -156,7 +162,7 @@ CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '%(t)s');
         self.server.sandbox.stop()
         shutil.rmtree(self.state_dir, ignore_errors=True)
         subprocess.run([self.psql, "-X", "-q", "-d", "postgres", "-c",
-                        "DROP DATABASE IF EXISTS %s WITH (FORCE)" % DATABASE],
+                        "DROP DATABASE IF EXISTS %s WITH (FORCE)" % self.database],
                        stderr=subprocess.DEVNULL, check=False)
 
     # -- one history ---------------------------------------------------------
@@ -381,9 +387,10 @@ def main():
     parser.add_argument("--seconds", type=float, help="instead of a number of histories")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--blind", choices=("journal", "read-back"))
+    parser.add_argument("--database", default="checker", help="made anew; several may run at once")
     parser.add_argument("--psql", default="psql")
     arguments = parser.parse_args()
-    driver = Driver(arguments.psql, arguments.blind)
+    driver = Driver(arguments.psql, arguments.database, arguments.blind)
     try:
         done, found = search(driver, arguments)
         if found:
