@@ -27,7 +27,7 @@ done
 mount -t proc proc "$root/proc" 2>/dev/null || true
 cd "$root$dir"
 # not exec: the first process of a pid namespace is spared most signals
-chroot "$root" /bin/sh -c 'cd -- "$1" || exit 126; shift; exec /usr/bin/env -i "$@"' sh "$dir" "$@" || exit $?
+/usr/sbin/chroot "$root" /bin/sh -c 'cd -- "$1" || exit 126; shift; exec /usr/bin/env -i "$@"' sh "$dir" "$@" || exit $?
 exit 0
 '''
 

@@ -48,10 +48,10 @@ $node->safe_psql('postgres', q(
 
 my $attach = q(SELECT sprite_attach('stuck'));
 my $hand_back = q(SELECT sprite_get_or_create('stuck', egress_policy()));
-# some megabytes, which no socket buffer takes in
+# some megabytes, which no socket buffer takes in, of few rules, so that the backend is small
 my $large = q(SELECT sprite_get_or_create('stuck', (SELECT jsonb_build_object('rules',
-	jsonb_agg(jsonb_build_object('domain', CASE i WHEN 1 THEN '*' ELSE 'host' || i || '.example' END, 'action', 'deny')))
-	FROM generate_series(1, 100000) AS i)));
+	jsonb_agg(jsonb_build_object('domain', CASE i WHEN 1 THEN '*' ELSE 'host' || i || repeat('.' || repeat('a', 60), 3) || '.example' END, 'action', 'deny')))
+	FROM generate_series(1, 25000) AS i)));
 my @stages = (
 	[ 'resolve', 'https://host.slow.invalid', $attach ],
 	[ 'connect', "http://127.0.0.1:$port{connect}", $attach ],
