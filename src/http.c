@@ -12,16 +12,20 @@
 #include "postgres.h"
 
 #include <curl/curl.h>
+#include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
+#include <sys/socket.h>
 #include <time.h>
+#include <unistd.h>
 
 #include "miscadmin.h"
 #include "pgstat.h"
+#include "portability/instr_time.h"
 #include "storage/fd.h"
 #include "storage/ipc.h"
 #include "storage/latch.h"
 #include "utils/memutils.h"
-#include "utils/timestamp.h"
 #include "utils/wait_event.h"
 
 #include "compat.h"
@@ -37,12 +41,16 @@
 
 /*
  * Sockets that libcurl may ask us to watch at once: an attempt for each address
- * family, the resolver's wake-up pipe, and room to spare.
+ * family, and the resolver's, of which c-ares has up to 16.
  */
-#define MAX_SOCKETS				8
+#define MAX_SOCKETS				20
 
-/* Descriptors we may hold beside PostgreSQL's own: the above and an epoll set. */
-#define EXTERNAL_DESCRIPTORS	4
+/*
+ * Descriptors we may hold beside PostgreSQL's own: the kept connections, the
+ * multi handle's pair of sockets, and a pair of the resolver's or an attempt for
+ * each address family.  A wait event set counts its own.
+ */
+#define EXTERNAL_DESCRIPTORS	(MAX_KEPT_CONNECTIONS + 4)
 
 /*
  * All header lines of a reply together, interim replies included.  The platform
@@ -67,7 +75,10 @@ typedef struct Transfer
 	CURL	   *easy;
 	struct curl_slist *headers;
 	bool		added;			/* to the multi handle */
+	bool		has_body;
 	size_t		body_sent;
+	int			attempts;
+	bool		repeat_refused;
 	bool		done;
 	CURLcode	code;			/* once done */
 	char		error[CURL_ERROR_SIZE];
@@ -79,6 +90,8 @@ typedef struct Transfer
 	size_t		header_bytes;
 	bool		too_large;
 	bool		out_of_memory;
+	bool		is_interim;		/* the head is a 1xx, and another follows */
+	bool		head_ended;
 	bool		has_length;
 	bool		is_chunked;
 	char		content_type[MAX_HEADER_VALUE];
@@ -104,12 +117,29 @@ static WatchedSocket sockets[MAX_SOCKETS];
 static int	nsockets = 0;
 static bool sockets_changed = false;
 static bool too_many_sockets = false;
-static TimestampTz timer_at = 0;	/* 0: libcurl has set no timer */
+static int64 timer_at = 0;		/* by now_us(); 0: libcurl has set no timer */
 static WaitEventSet *wait_set = NULL;
 static bool wait_set_exits = false; /* on the postmaster's death */
 
+/* The sockets that libcurl has open: with no request in flight, those it keeps. */
+static curl_socket_t open_sockets[MAX_SOCKETS];
+static int	nopen = 0;
+
 /* The request in flight; one that an error left behind until it is freed. */
 static Transfer *current = NULL;
+
+/*
+ * Microseconds on a clock that nobody sets.  If the time of day stepped back, a
+ * request that only time bounds would go on for as long as the step.
+ */
+static int64
+now_us(void)
+{
+	instr_time	now;
+
+	INSTR_TIME_SET_CURRENT(now);
+	return (int64) INSTR_TIME_GET_MICROSEC(now);
+}
 
 /* ------------------------------------------------------------------------
  * Signals
@@ -171,9 +201,44 @@ on_socket(CURL *easy pg_attribute_unused(), curl_socket_t fd, int what,
 static int
 on_timer(CURLM *handle pg_attribute_unused(), long timeout_ms, void *arg pg_attribute_unused())
 {
-	timer_at = timeout_ms < 0 ? 0 :
-		TimestampTzPlusMilliseconds(GetCurrentTimestamp(), timeout_ms);
+	timer_at = timeout_ms < 0 ? 0 : now_us() + (int64) timeout_ms * 1000;
 	return 0;
+}
+
+static curl_socket_t
+on_open(void *arg pg_attribute_unused(), curlsocktype purpose pg_attribute_unused(),
+		struct curl_sockaddr *address)
+{
+	curl_socket_t fd;
+
+	if (nopen == MAX_SOCKETS)
+		return CURL_SOCKET_BAD;
+	fd = socket(address->family, address->socktype, address->protocol);
+	if (fd == CURL_SOCKET_BAD)
+		return fd;
+
+	/* a kept connection is not for what COPY ... PROGRAM starts */
+	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
+	{
+		close(fd);
+		return CURL_SOCKET_BAD;
+	}
+	open_sockets[nopen++] = fd;
+	return fd;
+}
+
+static int
+on_close(void *arg pg_attribute_unused(), curl_socket_t fd)
+{
+	for (int i = 0; i < nopen; i++)
+	{
+		if (open_sockets[i] == fd)
+		{
+			open_sockets[i] = open_sockets[--nopen];
+			break;
+		}
+	}
+	return close(fd);
 }
 
 static size_t
@@ -189,16 +254,32 @@ on_send(char *buffer, size_t size, size_t n, void *arg)
 
 /*
  * libcurl sends a request again by itself when a kept connection breaks before
- * the reply.  What a POST has done by then only our caller can find out, so the
- * body is said not to be there a second time.  Requests without a body are
- * repeated: each of them may be.
+ * the reply.  What a POST has done by then only our caller can find out, so its
+ * second attempt is refused, and its body is said not to be there a second time,
+ * whichever libcurl asks for first.  GET and DELETE are repeated: they may be.
  */
 static int
-on_rewind(void *arg pg_attribute_unused(), curl_off_t offset pg_attribute_unused(),
-		  int origin pg_attribute_unused())
+on_rewind(void *arg, curl_off_t offset pg_attribute_unused(), int origin pg_attribute_unused())
 {
+	Transfer   *transfer = arg;
+
+	transfer->repeat_refused = true;
 	return CURL_SEEKFUNC_FAIL;
 }
+
+#if LIBCURL_VERSION_NUM >= 0x075000
+static int
+on_attempt(void *arg, char *peer_ip pg_attribute_unused(), char *local_ip pg_attribute_unused(),
+		   int peer_port pg_attribute_unused(), int local_port pg_attribute_unused())
+{
+	Transfer   *transfer = arg;
+
+	if (++transfer->attempts == 1 || !transfer->has_body)
+		return CURL_PREREQFUNC_OK;
+	transfer->repeat_refused = true;
+	return CURL_PREREQFUNC_ABORT;
+}
+#endif
 
 static size_t
 on_body(char *data, size_t size, size_t n, void *arg)
@@ -215,7 +296,10 @@ on_body(char *data, size_t size, size_t n, void *arg)
 	if (needed > transfer->body_size)
 	{
 		size_t		grown = Max(transfer->body_size * 2, Max(needed, FIRST_BODY_BYTES));
-		char	   *moved = realloc(transfer->body, grown);
+		char	   *moved;
+
+		grown = Min(grown, transfer->request->max_body);
+		moved = realloc(transfer->body, grown);
 
 		if (moved == NULL)
 		{
@@ -255,10 +339,14 @@ take_header(const char *line, size_t len, const char *name, char *value)
 	return true;
 }
 
-/* A status line: what an interim reply has said is void. */
+/* A status line begins a head: what an interim reply has said is void. */
 static void
-forget_headers(Transfer *transfer)
+begin_head(Transfer *transfer, const char *line, size_t len)
 {
+	const char *space = memchr(line, ' ', len);
+
+	transfer->is_interim = space != NULL && space + 1 < line + len && space[1] == '1';
+	transfer->head_ended = false;
 	transfer->has_length = false;
 	transfer->is_chunked = false;
 	transfer->content_type[0] = '\0';
@@ -279,8 +367,12 @@ on_header(char *data, size_t size, size_t n, void *arg)
 		transfer->too_large = true;
 		return 0;
 	}
+	if (transfer->head_ended && !transfer->is_interim)
+		return len;				/* a trailer, which says nothing about the body */
 	if (len >= 5 && memcmp(data, "HTTP/", 5) == 0)
-		forget_headers(transfer);
+		begin_head(transfer, data, len);
+	else if (len > 0 && (data[0] == '\r' || data[0] == '\n'))
+		transfer->head_ended = true;
 	else if (take_header(data, len, "Content-Length", value))
 		transfer->has_length = true;
 	else if (take_header(data, len, "Transfer-Encoding", value))
@@ -340,6 +432,11 @@ set_multi_options(CURLM *handle)
 		code = curl_multi_setopt(handle, CURLMOPT_TIMERFUNCTION, on_timer);
 	if (code == CURLM_OK)
 		code = curl_multi_setopt(handle, CURLMOPT_MAXCONNECTS, (long) MAX_KEPT_CONNECTIONS);
+#if LIBCURL_VERSION_NUM >= 0x081400
+	/* closing it does not wait for the resolver's threads */
+	if (code == CURLM_OK)
+		code = curl_multi_setopt(handle, CURLMOPT_QUICK_EXIT, 1L);
+#endif
 	if (code != CURLM_OK)
 	{
 		curl_multi_cleanup(handle);
@@ -373,6 +470,39 @@ open_multi(void)
 		raise_out_of_memory();
 	set_multi_options(handle);
 	multi = handle;
+}
+
+/*
+ * Nothing may come in on a connection that waits for a request.  What does is
+ * its end, or a reply to nobody (a time-out's, say, or a proxy's second one),
+ * which libcurl before 8.0 takes for the reply to the next request.
+ */
+static bool
+kept_connection_spoke(void)
+{
+	struct pollfd polled[MAX_SOCKETS];
+
+	for (int i = 0; i < nopen; i++)
+	{
+		polled[i].fd = open_sockets[i];
+		polled[i].events = POLLIN;
+		polled[i].revents = 0;
+	}
+	return nopen > 0 && poll(polled, nopen, 0) != 0;
+}
+
+/* Closes the connections that are kept.  None may be in use. */
+static void
+close_multi(void)
+{
+	sigset_t	saved;
+
+	block_signals(&saved);
+	curl_multi_cleanup(multi);
+	restore_signals(&saved);
+	multi = NULL;
+	nsockets = 0;
+	timer_at = 0;
 }
 
 /* ------------------------------------------------------------------------
@@ -454,16 +584,23 @@ check_header_text(const char *text)
 	}
 }
 
-/* Appends "name: value"; the copy that is made on the way is cleared. */
+/*
+ * Appends "name: value"; the copy that is made on the way is cleared.  It is made
+ * in one piece: psprintf() would leave another behind if its first is too small.
+ */
 static void
 add_header(Transfer *transfer, const char *name, const char *value)
 {
-	char	   *line = psprintf("%s%s", name, value);
+	size_t		size = strlen(name) + strlen(value) + 1;
 	struct curl_slist *list;
+	char	   *line;
 
 	check_header_text(value);
+	line = palloc(size);
+	snprintf(line, size, "%s%s", name, value);
 	list = curl_slist_append(transfer->headers, line);
-	explicit_bzero(line, strlen(line));
+	explicit_bzero(line, size);
+	pfree(line);
 	if (list == NULL)
 		raise_out_of_memory();
 	transfer->headers = list;
@@ -492,15 +629,20 @@ static void
 set_method(Transfer *transfer)
 {
 	const HttpRequest *request = transfer->request;
-	bool		has_body = request->body != NULL || strcmp(request->method, "POST") == 0;
 
-	if (has_body)
+	transfer->has_body = request->body != NULL || strcmp(request->method, "POST") == 0;
+	if (transfer->has_body)
 	{
 		SET_OPTION(transfer, CURLOPT_POST, 1L);
 		SET_OPTION(transfer, CURLOPT_POSTFIELDSIZE_LARGE, (curl_off_t) request->body_len);
 		SET_OPTION(transfer, CURLOPT_READFUNCTION, on_send);
 		SET_OPTION(transfer, CURLOPT_READDATA, transfer);
 		SET_OPTION(transfer, CURLOPT_SEEKFUNCTION, on_rewind);
+		SET_OPTION(transfer, CURLOPT_SEEKDATA, transfer);
+#if LIBCURL_VERSION_NUM < 0x075000
+		/* an empty body is never rewound: only on a new connection is it not repeated */
+		SET_OPTION(transfer, CURLOPT_FRESH_CONNECT, request->body_len == 0 ? 1L : 0L);
+#endif
 	}
 	else
 		SET_OPTION(transfer, CURLOPT_HTTPGET, 1L);
@@ -548,8 +690,12 @@ set_transport(Transfer *transfer)
 	const HttpRequest *request = transfer->request;
 
 	SET_OPTION(transfer, CURLOPT_NOSIGNAL, 1L);
-	SET_OPTION(transfer, CURLOPT_CONNECTTIMEOUT_MS, (long) request->connect_timeout);
-	SET_OPTION(transfer, CURLOPT_TIMEOUT_MS, (long) request->timeout);
+	SET_OPTION(transfer, CURLOPT_OPENSOCKETFUNCTION, on_open);
+	SET_OPTION(transfer, CURLOPT_CLOSESOCKETFUNCTION, on_close);
+
+	/* to libcurl zero is no limit */
+	SET_OPTION(transfer, CURLOPT_CONNECTTIMEOUT_MS, (long) Max(request->connect_timeout, 1));
+	SET_OPTION(transfer, CURLOPT_TIMEOUT_MS, (long) Max(request->timeout, 1));
 	SET_OPTION(transfer, CURLOPT_TCP_NODELAY, 1L);
 	SET_OPTION(transfer, CURLOPT_TCP_KEEPALIVE, 1L);
 	SET_OPTION(transfer, CURLOPT_USERAGENT, USER_AGENT);
@@ -572,6 +718,10 @@ set_callbacks(Transfer *transfer)
 	SET_OPTION(transfer, CURLOPT_WRITEDATA, transfer);
 	SET_OPTION(transfer, CURLOPT_HEADERFUNCTION, on_header);
 	SET_OPTION(transfer, CURLOPT_HEADERDATA, transfer);
+#if LIBCURL_VERSION_NUM >= 0x075000
+	SET_OPTION(transfer, CURLOPT_PREREQFUNCTION, on_attempt);
+	SET_OPTION(transfer, CURLOPT_PREREQDATA, transfer);
+#endif
 }
 
 /* Makes a transfer that the context owns: however it ends, it is freed. */
@@ -642,8 +792,9 @@ build_wait_set(bool interruptible)
 	wait_set = create_wait_event_set(MAX_SOCKETS + 2);
 	wait_set_exits = interruptible;
 	AddWaitEventToSet(wait_set, WL_LATCH_SET, PGINVALID_SOCKET, MyLatch, NULL);
-	AddWaitEventToSet(wait_set, interruptible ? WL_EXIT_ON_PM_DEATH : WL_POSTMASTER_DEATH,
-					  PGINVALID_SOCKET, NULL, NULL);
+	if (IsUnderPostmaster)
+		AddWaitEventToSet(wait_set, interruptible ? WL_EXIT_ON_PM_DEATH : WL_POSTMASTER_DEATH,
+						  PGINVALID_SOCKET, NULL, NULL);
 	for (int i = 0; i < nsockets; i++)
 	{
 		uint32		events = socket_events(sockets[i].what);
@@ -658,11 +809,11 @@ build_wait_set(bool interruptible)
 static long
 wait_time(void)
 {
-	TimestampTz now = GetCurrentTimestamp();
+	int64		now = now_us();
 
 	if (timer_at == 0)
 		return MAX_WAIT_MS;
-	return timer_at <= now ? 0 : Min((timer_at - now + 999) / 1000, MAX_WAIT_MS);
+	return timer_at <= now ? 0 : (long) Min((timer_at - now + 999) / 1000, MAX_WAIT_MS);
 }
 
 static uint32
@@ -710,7 +861,7 @@ run_event(const WaitEvent *event)
 static void
 run_timer(void)
 {
-	if (timer_at != 0 && timer_at <= GetCurrentTimestamp())
+	if (timer_at != 0 && timer_at <= now_us())
 	{
 		timer_at = 0;
 		run_socket(CURL_SOCKET_TIMEOUT, 0);
@@ -818,6 +969,8 @@ stage_of(Transfer *transfer)
 
 	if (transfer->header_bytes > 0)
 		return "receive";
+	if (transfer->repeat_refused)
+		return "wait";			/* the second attempt has reset what was sent */
 	if (was_sent(transfer))
 	{
 		curl_off_t	sent = 0;
@@ -840,14 +993,18 @@ outcome_of(Transfer *transfer)
 	switch (transfer->code)
 	{
 		case CURLE_OK:
-			return HTTP_REPLIED;
+			/* libcurl takes a connection that closes amid the head for the head's end */
+			return transfer->head_ended && !transfer->is_interim ? HTTP_REPLIED : HTTP_LOST;
 		case CURLE_FILESIZE_EXCEEDED:
 			return HTTP_TOO_LARGE;
 		case CURLE_WEIRD_SERVER_REPLY:
 		case CURLE_UNSUPPORTED_PROTOCOL:
 			return was_sent(transfer) ? HTTP_MALFORMED : HTTP_NOT_SENT;
+#if LIBCURL_VERSION_NUM >= 0x080600
+		case CURLE_TOO_LARGE:
+#endif
 		case CURLE_OUT_OF_MEMORY:
-			/* also how libcurl refuses a header line of more than 100 KB */
+			/* how libcurl refuses a header line of more than 100 KB, the former since 8.6 */
 			return was_sent(transfer) ? HTTP_TOO_LARGE : HTTP_NOT_SENT;
 		default:
 			return was_sent(transfer) ? HTTP_LOST : HTTP_NOT_SENT;
@@ -871,6 +1028,19 @@ parse_retry_after(const char *value)
 	return Min(Max((int64) (at - time(NULL)), 0), MAX_RETRY_AFTER);
 }
 
+/* Why there is no reply. */
+static const char *
+error_text(Transfer *transfer, HttpOutcome outcome)
+{
+	if (outcome == HTTP_TOO_LARGE)
+		return "the reply passes a limit";
+	if (transfer->repeat_refused)
+		return "the connection was closed before a reply came";
+	if (transfer->code == CURLE_OK)
+		return "the connection was closed amid the head of the reply";
+	return transfer->error[0] != '\0' ? transfer->error : curl_easy_strerror(transfer->code);
+}
+
 static char *
 copy_unless_empty(const char *text)
 {
@@ -890,9 +1060,7 @@ make_reply(Transfer *transfer)
 	reply->timed_out = transfer->code == CURLE_OPERATION_TIMEDOUT;
 	reply->stage = stage_of(transfer);
 	if (!replied)
-		reply->error = pstrdup(transfer->too_large ? "the reply passes a limit" :
-							   transfer->error[0] != '\0' ? transfer->error :
-							   curl_easy_strerror(transfer->code));
+		reply->error = pstrdup(error_text(transfer, reply->outcome));
 	(void) curl_easy_getinfo(transfer->easy, CURLINFO_RESPONSE_CODE, &reply->status);
 
 	reply->body_len = replied ? transfer->body_len : 0;
@@ -918,6 +1086,8 @@ http_perform(const HttpRequest *request)
 	/* an undo runs while the request that failed is still in place */
 	if (current != NULL)
 		free_transfer(current);
+	if (multi != NULL && kept_connection_spoke())
+		close_multi();
 	open_multi();
 
 	context = AllocSetContextCreate(CurrentMemoryContext, "sprite_lockdown request",
@@ -933,11 +1103,11 @@ http_perform(const HttpRequest *request)
 void
 http_sleep(int ms)
 {
-	TimestampTz until = TimestampTzPlusMilliseconds(GetCurrentTimestamp(), ms);
+	int64		until = now_us() + (int64) ms * 1000;
 
 	for (;;)
 	{
-		long		left = (long) ((until - GetCurrentTimestamp() + 999) / 1000);
+		long		left = (long) ((until - now_us() + 999) / 1000);
 
 		CHECK_FOR_INTERRUPTS();
 		if (left <= 0)
