@@ -36,12 +36,12 @@ typedef struct Line
  * The weight of a UTF-8 byte when strings are to sort by UTF-16 code units.
  * The orders differ only above U+FFFF, whose surrogates sort before U+E000:
  * the lead bytes 0xEE and 0xEF of U+E000 to U+FFFF go behind those of four-byte
- * sequences.
+ * sequences.  No two bytes weigh the same, so only equal strings compare equal.
  */
 static inline int
 utf16_weight(unsigned char byte)
 {
-	return byte == 0xEE || byte == 0xEF ? byte + 0x10 : byte;
+	return byte == 0xEE || byte == 0xEF ? byte + 0x100 : byte;
 }
 
 static int
@@ -546,26 +546,92 @@ find_domain(const Subject *subjects, int n, const char *domain)
 	return NULL;
 }
 
+/* A wildcard among the others, which it may lie within. */
+typedef struct Nested
+{
+	const Subject *subject;
+	const char *base;			/* what follows "*." */
+	int			above;			/* index of the nearest that it lies within, or -1 */
+	int			opposite;		/* of the nearest with another action, or -1 */
+} Nested;
+
+/*
+ * Orders bases from their last byte on, a dot before all else, so that a base is
+ * followed at once by all those below it.
+ */
+static int
+compare_bases(const void *a, const void *b)
+{
+	const Nested *x = a;
+	const Nested *y = b;
+	size_t		x_len = strlen(x->base);
+	size_t		y_len = strlen(y->base);
+
+	while (x_len > 0 && y_len > 0)
+	{
+		char		x_byte = x->base[--x_len];
+		char		y_byte = y->base[--y_len];
+
+		if (x_byte != y_byte)
+			return x_byte == '.' ? -1 : y_byte == '.' ? 1 : x_byte - y_byte;
+	}
+	return (x_len > 0) - (y_len > 0);
+}
+
+/* Each wildcard once, in the order of compare_bases(). */
+static Nested *
+sorted_wildcards(const Subject *subjects, int n, int *nwildcards)
+{
+	Nested	   *wildcards = palloc(sizeof(Nested) * Max(n, 1));
+	int			count = 0;
+
+	for (int i = 0; i < n; i++)
+	{
+		if (subjects[i].action == NULL || !domain_is_wildcard(subjects[i].domain))
+			continue;
+		if (i > 0 && same_subject(&subjects[i - 1], &subjects[i]))
+			continue;
+		wildcards[count].subject = &subjects[i];
+		wildcards[count++].base = subjects[i].domain + 2;
+	}
+	qsort(wildcards, count, sizeof(Nested), compare_bases);
+	*nwildcards = count;
+	return wildcards;
+}
+
 /*
  * Which of two nested wildcards wins is not defined by the platform, so they
- * must agree.  "*" is defined: it yields to everything.
+ * must agree.  "*" is defined: it yields to everything.  The nearest that does
+ * not agree stands for all of them, as a hundred may lie above every rule.
  */
 static void
-check_nesting(PolicyProblems *problems, const Subject *subjects, int n, const Subject *inner)
+check_nesting(PolicyProblems *problems, const Subject *subjects, int n)
 {
-	const char *dot = strchr(inner->domain + 2, '.');
+	int			count;
+	Nested	   *wildcards = sorted_wildcards(subjects, n, &count);
 
-	for (; dot != NULL; dot = strchr(dot + 1, '.'))
+	for (int i = 0; i < count; i++)
 	{
-		char	   *outer_domain = psprintf("*%s", dot);
-		const Subject *outer = find_domain(subjects, n, outer_domain);
+		Nested	   *inner = &wildcards[i];
+		int			above = i - 1;
 
-		if (outer != NULL && strcmp(outer->action, inner->action) != 0)
-			add_problem(problems, inner->rule, POLICY_ERROR, "nested_wildcards",
+		while (above >= 0 && !domain_is_within(inner->base, wildcards[above].base))
+			above = wildcards[above].above;
+		inner->above = above;
+		if (above >= 0 && strcmp(wildcards[above].subject->action, inner->subject->action) == 0)
+			inner->opposite = wildcards[above].opposite;
+		else
+			inner->opposite = above;
+		if (inner->opposite >= 0)
+		{
+			const Subject *outer = wildcards[inner->opposite].subject;
+
+			add_problem(problems, inner->subject->rule, POLICY_ERROR, "nested_wildcards",
 						"\"%s\" lies within \"%s\" of rule %d, which has another action",
-						inner->domain, outer_domain, outer->rule);
-		pfree(outer_domain);
+						inner->subject->domain, outer->domain, outer->rule);
+		}
 	}
+	pfree(wildcards);
 }
 
 static int
@@ -612,11 +678,7 @@ policy_problems(const Policy *policy)
 	qsort(subjects, n, sizeof(Subject), compare_subjects);
 	check_whole(problems, policy, subjects, n);
 	check_repetitions(problems, subjects, n);
-	for (int i = 0; i < n; i++)
-	{
-		if (subjects[i].action != NULL && domain_is_wildcard(subjects[i].domain))
-			check_nesting(problems, subjects, n, &subjects[i]);
-	}
+	check_nesting(problems, subjects, n);
 	qsort(problems->items, problems->n, sizeof(PolicyProblem), compare_problems);
 	pfree(subjects);
 	return problems;
