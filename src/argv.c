@@ -12,13 +12,16 @@
 
 /*
  * $1 is the directory, the rest is the command.  "--" keeps a directory that
- * begins with a hyphen from being an option; CDPATH must not send cd elsewhere;
- * the case keeps "cd -", which means the previous directory, from being meant.
+ * begins with a hyphen from being an option.  With "./" in front "cd -" does not
+ * mean the previous directory, and CDPATH, which is the command's to see, sends
+ * nobody elsewhere.  Bash takes a command that begins with a hyphen for an option
+ * of exec; the "--" that would help there is a command to dash.
  */
 #define SELF_HEALING_SCRIPT \
-	"mkdir -p -- \"$1\" 2>/dev/null; unset CDPATH; " \
+	"mkdir -p -- \"$1\" 2>/dev/null; " \
 	"case $1 in /*) cd -- \"$1\";; *) cd -- \"./$1\";; esac || exit 1; " \
-	"shift; exec \"$@\""
+	"shift; case $1 in -*) echo \"sh: the command begins with a hyphen\" >&2; exit 127;; esac; " \
+	"exec \"$@\""
 
 #define RECOVERY_SCRIPT "mkdir -p -- \"$@\" 2>/dev/null || true"
 #define NO_OP_SCRIPT	"true"

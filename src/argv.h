@@ -16,7 +16,8 @@ typedef struct Argv
 /*
  * An argv that makes cwd (failure ignored), enters it or exits 1, and becomes
  * the command.  command, args and cwd are positional data of the script and
- * never text of it.
+ * never text of it.  A command that cannot be found, or that begins with a hyphen,
+ * exits 127.
  */
 extern Argv argv_self_healing(const char *command, char **args, int nargs, const char *cwd);
 
