@@ -56,7 +56,7 @@ from_utf8(const char *text)
  * ------------------------------------------------------------------------
  */
 
-static void pg_attribute_noreturn()
+static void
 raise_no_policy(const char *detail)
 {
 	ereport(ERROR,
@@ -64,7 +64,6 @@ raise_no_policy(const char *detail)
 			 errmsg("invalid network policy"),
 			 errdetail("%s", detail),
 			 errhint("A policy is an object with an array \"rules\" of objects like {\"domain\": \"github.com\", \"action\": \"allow\"}.")));
-	pg_unreachable();
 }
 
 static void
