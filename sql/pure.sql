@@ -55,6 +55,9 @@ SELECT * FROM problems('[{"domain": "*", "action": "deny"}, {"domain": "*", "act
 SELECT * FROM problems('[{"domain": "*", "action": "deny"}, {"domain": "*.b.c", "action": "allow"}, {"domain": "*.c", "action": "deny"}]');
 SELECT * FROM problems('[{"domain": "*", "action": "deny"}, {"domain": "*.a.b.c.d", "action": "deny"}, {"domain": "*.d", "action": "allow"}]');
 SELECT * FROM problems('[{"domain": "*", "action": "deny"}, {"domain": "*.b.c", "action": "allow"}, {"domain": "*.c", "action": "allow"}, {"domain": "x.b.c", "action": "deny"}]');
+-- Of several above it the nearest is named that does not agree.
+SELECT rule, message FROM policy_problems('{"rules": [{"domain": "*", "action": "deny"}, {"domain": "*.d", "action": "deny"},
+    {"domain": "*.c.d", "action": "deny"}, {"domain": "*.b.c.d", "action": "allow"}, {"domain": "*.a.b.c.d", "action": "allow"}]}');
 SELECT * FROM problems('[{"domain": "*", "action": "deny", "port": "1"}]');
 SELECT * FROM problems('[{"domain": "*", "action": "refuse"}]');
 SELECT * FROM problems('[{"domain": "*", "action": "deny"}, {"domain": "a.com"}, {"action": "deny"}, {}]');
@@ -94,5 +97,26 @@ SELECT fs_recovery_exec('{/a,"/b c"}');
 SELECT fs_recovery_exec('{NULL}');
 SELECT p AS path, parent_dir(p)
 FROM unnest(ARRAY['/workspace/a.txt', '/workspace/a/', '/workspace', '/', '//', '', 'a', 'a/b', './a', '../a', '/a//b', '/a/b//', '..']) AS p;
+
+-- Errors that a program can branch on
+CREATE FUNCTION sqlstate_of(expression text) RETURNS text LANGUAGE plpgsql AS
+$$ BEGIN EXECUTE 'SELECT ' || expression; RETURN NULL; EXCEPTION WHEN OTHERS THEN RETURN SQLSTATE; END $$;
+SELECT e AS expression, sqlstate_of(e)
+FROM unnest(ARRAY[$$hash_policy('[]')$$, $$hash_policy('{"rules": [{"a": 1}]}')$$, $$policy_problems('{"rules": 1}')$$, $$egress_policy('closed')$$,
+                  $$hash_egress_policy('')$$, $$sanitize_allowlist('{{a.com}}')$$, $$spawn_with_self_healing_cwd('', '{}', '/')$$,
+                  $$spawn_with_self_healing_cwd('ls', '{}', '')$$, $$spawn_with_self_healing_cwd('ls', '{NULL}', '/')$$,
+                  $$fs_recovery_exec('{NULL}')$$, $$fs_recovery_exec('{{/a}}')$$]) AS e;
+DROP FUNCTION sqlstate_of;
+
+-- All are immutable, safe in parallel workers, and need no search_path.
+SELECT proname, provolatile, proparallel, proisstrict
+FROM pg_proc
+WHERE proname IN ('hash_policy', 'egress_policy', 'hash_egress_policy', 'sanitize_allowlist', 'policy_problems', 'lockdown_token',
+                  'should_apply_policy', 'spawn_with_self_healing_cwd', 'fs_recovery_exec', 'parent_dir')
+ORDER BY proname COLLATE "C";
+SET search_path = '';
+SELECT public.hash_policy(public.egress_policy('open')) = public.hash_egress_policy('open') AS same,
+       (SELECT count(*) FROM public.policy_problems('{"rules": []}')) AS problems;
+RESET search_path;
 
 DROP EXTENSION sprite_lockdown;

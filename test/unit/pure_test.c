@@ -2,8 +2,12 @@
  * pure_test.c
  *	  Unit tests of the rooms that need no server: the decision in full, and the
  *	  corners of canonical form and construction that SQL does not reach.
+ *
+ *	  With arguments it becomes an argument vector instead, for argv_test.sh.
  */
 #include "postgres_fe.h"
+
+#include <unistd.h>
 
 #include "argv.h"
 #include "policy.h"
@@ -193,6 +197,11 @@ test_sets(void)
 	ok(!policy_same_rules(&x, &z), "another rule makes another set");
 	ok(!policy_same_rules(&x, &part) && !policy_same_rules(&part, &x), "so does a missing one");
 	ok(!policy_same_rules(&x, &none) && policy_same_rules(&none, &none), "no rules equal no rules only");
+
+	ab[0] = rule("\356", "deny");
+	ac[0] = rule("\376", "deny");
+	z.nrules = part.nrules = 1;
+	ok(!policy_same_rules(&part, &z), "other bytes make other rules, even those that are no UTF-8");
 }
 
 static void
@@ -208,6 +217,59 @@ test_size(void)
 	ok(policy_problems(&policy)->n == 1, "and are checked");
 }
 
+/* The rule that a problem is in, or -1 if there are not as many problems. */
+static int
+nesting_problem(PolicyRule *rules, int n, int expected, int which)
+{
+	Policy		policy = {.nrules = n, .rules = rules};
+	PolicyProblems *problems = policy_problems(&policy);
+
+	if (problems->n != expected || strcmp(problems->items[which].code, "nested_wildcards") != 0)
+		return -1;
+	return problems->items[which].rule;
+}
+
+static void
+test_nesting(void)
+{
+	PolicyRule	beside[] = {rule("*", "deny"), rule("*.b.c", "allow"), rule("*.b-a.c", "deny"),
+		rule("*.ab.c", "deny"), rule("*.b", "deny"), rule("*.b.c.d", "deny")};
+	PolicyRule	passed_on[] = {rule("*.x.b.c", "allow"), rule("*.c", "deny"), rule("*.b.c", "allow"),
+		rule("*.b-b.c", "deny"), rule("*", "deny")};
+	PolicyRule	skipped[] = {rule("*.d", "allow"), rule("*.c.d", "deny"), rule("*.b.c.d", "allow"),
+		rule("*.a.b.c.d", "allow"), rule("*", "deny")};
+	PolicyRule	between[] = {rule("*.b.c", "allow"), rule("*.x-b.c", "allow"), rule("*.x.b.c", "deny"), rule("*", "deny")};
+	PolicyRule *deep = palloc(sizeof(PolicyRule) * 5000);
+	char	   *base = pstrdup("b");
+	Policy		policy = {.nrules = 5000, .rules = deep};
+	PolicyProblems *problems;
+
+	ok(policy_problems(&(Policy) {.nrules = lengthof(beside), .rules = beside})->n == 0,
+	   "wildcards whose names merely end alike are not nested");
+	ok(nesting_problem(passed_on, lengthof(passed_on), 2, 0) == 1 &&
+	   nesting_problem(passed_on, lengthof(passed_on), 2, 1) == 3,
+	   "a wildcard between that agrees hides nothing");
+	ok(nesting_problem(skipped, lengthof(skipped), 3, 0) == 2 &&
+	   nesting_problem(skipped, lengthof(skipped), 3, 1) == 3 &&
+	   nesting_problem(skipped, lengthof(skipped), 3, 2) == 4,
+	   "each is held against the nearest that does not agree");
+
+	ok(nesting_problem(between, lengthof(between), 1, 0) == 3,
+	   "a label that ends alike hides nothing");
+
+	/* a hundred wildcards above each of the others */
+	deep[0] = rule("*", "deny");
+	for (int i = 1; i < policy.nrules; i++)
+	{
+		deep[i] = i <= 100 ? rule(psprintf("*.%s", base), "allow") :
+			rule(psprintf("*.x%d.%s", i, base), "deny");
+		if (i < 100)
+			base = psprintf("a.%s", base);
+	}
+	problems = policy_problems(&policy);
+	ok(problems->n == policy.nrules - 101, "a rule has one problem of nesting, however many lie above it");
+}
+
 static void
 test_argv(void)
 {
@@ -219,18 +281,41 @@ test_argv(void)
 	   "directory, command and arguments are positional");
 	ok(argv_recovery(NULL, 0).n == 4 && argv_recovery(args, 1).n == 5, "so are the directories to recover");
 	ok(strcmp(argv_parent_dir("///"), "/") == 0 && strcmp(argv_parent_dir("a//"), "/") == 0 &&
-	   strcmp(argv_parent_dir("//a/b"), "//a") == 0, "parents of odd paths");
+	   strcmp(argv_parent_dir("//a/b"), "//a") == 0 && strcmp(argv_parent_dir(""), "/") == 0 &&
+	   strcmp(argv_parent_dir("a"), "/") == 0, "parents of odd paths");
+}
+
+/* "heal CWD COMMAND [ARG ...]" or "recover [DIRECTORY ...]" */
+static int
+become(int argc, char **argv)
+{
+	Argv		made;
+
+	if (argc >= 4 && strcmp(argv[1], "heal") == 0)
+		made = argv_self_healing(argv[3], argv + 4, argc - 4, argv[2]);
+	else if (strcmp(argv[1], "recover") == 0)
+		made = argv_recovery(argv + 2, argc - 2);
+	else
+		return 2;
+	made.items = repalloc(made.items, sizeof(char *) * (made.n + 1));
+	made.items[made.n] = NULL;
+	execvp(made.items[0], made.items);
+	perror(made.items[0]);
+	return 2;
 }
 
 int
-main(void)
+main(int argc, char **argv)
 {
+	if (argc > 1)
+		return become(argc, argv);
 	test_decision();
 	test_decision_without_hash();
 	test_tokens();
 	test_canonical();
 	test_sets();
 	test_size();
+	test_nesting();
 	test_argv();
 	printf("1..%d\n", tests);
 	return failures > 0;
