@@ -24,15 +24,15 @@ check()
 	fi
 }
 
-# All run in the scratch directory, with the shell under test as sh.
+# All run in the scratch directory, with the shell under test as sh, and no PATH but that.
 heal()
 {
-	(cd "$scratch" && PATH=$scratch/$shell.bin:$PATH exec "$program" heal "$@")
+	(cd "$scratch" && PATH=$scratch/$shell.bin:/usr/bin:/bin exec "$program" heal "$@")
 }
 
 recover()
 {
-	(cd "$scratch" && PATH=$scratch/$shell.bin:$PATH exec "$program" recover "$@")
+	(cd "$scratch" && PATH=$scratch/$shell.bin:/usr/bin:/bin exec "$program" recover "$@")
 }
 
 for shell in dash bash; do
@@ -70,7 +70,7 @@ for shell in dash bash; do
 	check "$shell: a directory that cannot be made" \
 		"$(heal "$scratch/file/x" echo ran 2>/dev/null; echo $?)" 1
 	check "$shell: a directory that is a file" "$(heal "$scratch/file" echo ran 2>/dev/null; echo $?)" 1
-	(PATH=$scratch/$shell.bin:$PATH exec "$program" heal "$scratch" bash -c 'echo $$ >pid') &
+	(PATH=$scratch/$shell.bin:/usr/bin:/bin exec "$program" heal "$scratch" bash -c 'echo $$ >pid') &
 	wait $!
 	check "$shell: the command replaces the shell" "$(cat "$scratch/pid")" $!
 
