@@ -14,6 +14,8 @@
 
 /* A DNS label. */
 #define MAX_NAME_BYTES 63
+/* An index cannot hold much more. */
+#define MAX_SESSION_KEY_BYTES 2048
 /* What is told of a bad name; the rest adds nothing. */
 #define MAX_SHOWN_BYTES 80
 /* "iad" and the like. */
@@ -103,6 +105,10 @@ argument_session_key(text *value)
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("session key must not be empty"),
 				 errhint("Leave it out to use the Sprite's name.")));
+	if (strlen(key) > MAX_SESSION_KEY_BYTES)
+		ereport(ERROR,
+				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
+				 errmsg("session key is longer than %d bytes", MAX_SESSION_KEY_BYTES)));
 	return key;
 }
 

@@ -19,7 +19,7 @@ extern char *argument_sprite_name(text *value);
 /* The beginning of such a name, or nothing.  22023 otherwise. */
 extern char *argument_name_prefix(text *value);
 
-/* Any text but the empty one.  22023 otherwise. */
+/* Any text of 1 to 2048 bytes.  22023 otherwise. */
 extern char *argument_session_key(text *value);
 
 /*

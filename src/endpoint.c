@@ -266,16 +266,37 @@ clear_credential(void *arg)
 	endpoint->credential = NULL;
 }
 
+/*
+ * The SQLSTATE of a path that cannot be opened, where errcode_for_file_access()
+ * has none but that of an internal error; otherwise 0.
+ */
+static int
+sqlstate_of_open(int error)
+{
+	switch (error)
+	{
+		case ENXIO:				/* a socket, or a device without driver */
+		case ENODEV:
+			return ERRCODE_WRONG_OBJECT_TYPE;
+		case ELOOP:
+		case ENAMETOOLONG:
+			return ERRCODE_UNDEFINED_FILE;
+		default:
+			return 0;
+	}
+}
+
 /* Opens a token file and sees to it that it is one.  Errors name the path. */
 static int
 open_token_file(const char *path, struct stat *status)
 {
 	/* O_NONBLOCK, or opening a FIFO would wait for its writer. */
 	int			fd = OpenTransientFile(path, O_RDONLY | O_NONBLOCK | PG_BINARY);
+	int			sqlstate = fd < 0 ? sqlstate_of_open(errno) : 0;
 
 	if (fd < 0)
 		ereport(ERROR,
-				(errcode_for_file_access(),
+				(sqlstate != 0 ? errcode(sqlstate) : errcode_for_file_access(),
 				 errmsg("could not open token file \"%s\": %m", path)));
 	if (fstat(fd, status) != 0)
 		ereport(ERROR,
@@ -332,6 +353,21 @@ read_token_file(const char *path)
 				 errmsg("token file \"%s\" does not hold a token: %s", path, problem)));
 	}
 	return token;
+}
+
+/*
+ * OpenSSL opens the file, and waits for a FIFO's writer where no interrupt
+ * reaches it.  What else may be wrong with the file is told when it is used.
+ */
+static void
+check_ca_file(const char *path)
+{
+	struct stat status;
+
+	if (path != NULL && stat(path, &status) == 0 && !S_ISREG(status.st_mode))
+		ereport(ERROR,
+				(errcode(ERRCODE_WRONG_OBJECT_TYPE),
+				 errmsg("CA file \"%s\" is not a regular file", path)));
 }
 
 /* A copy without slashes at the end, since paths begin with one. */
@@ -408,6 +444,7 @@ endpoint_open(const char *server_name, Oid extension_schema)
 
 	/* checked again: the catalog may have been written without the validator */
 	check_api_url("api_url", url);
+	check_ca_file(ca_file);
 
 	callback->func = clear_credential;
 	callback->arg = endpoint;

@@ -24,8 +24,8 @@ typedef struct Endpoint
  *
  * Errors: 42704 no such server or no user mapping; 42501 no USAGE on the
  * server, or the token file is open to everybody; 42809 a server of another
- * wrapper; 58P01 or 58030 when the token file cannot be read; 22023 when it
- * does not hold a token.
+ * wrapper, or a file that is not a regular one; 58P01 or 58030 when the token
+ * file cannot be read; 22023 when it does not hold a token.
  */
 extern Endpoint *endpoint_open(const char *server_name, Oid extension_schema);
 

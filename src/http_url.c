@@ -66,8 +66,6 @@ parsed_url_problem(CURLU *handle)
 		return "it has no host";
 	if (url_part(handle, CURLUPART_USER) != NULL || url_part(handle, CURLUPART_PASSWORD) != NULL)
 		return "it has a user or password";
-	if (url_part(handle, CURLUPART_QUERY) != NULL || url_part(handle, CURLUPART_FRAGMENT) != NULL)
-		return "it has a query or fragment";
 	if (strcmp(scheme, "https") == 0)
 		return NULL;
 	if (strcmp(scheme, "http") != 0)
@@ -80,6 +78,12 @@ http_check_url(const char *url, char **problem)
 {
 	CURLU	   *handle;
 
+	/* libcurl does not tell an empty one, which would swallow the path all the same */
+	if (strpbrk(url, "?#") != NULL)
+	{
+		*problem = "it has a query or fragment";
+		return false;
+	}
 	for (const char *at = url; *at != '\0'; at++)
 	{
 		/* a backslash is a slash to some parsers and part of the host to others */
