@@ -21,7 +21,7 @@ OBJS = $(SOURCES:.c=.o)
 SHELL_SCRIPTS = $(wildcard .ci/run test/setup test/run test/*/run test/*/*.sh)
 
 # These need no platform; the rest of the tests is run by "make test".
-REGRESS = pure arguments options privileges settings
+REGRESS = pure encoding arguments options privileges settings
 REGRESS_OPTS = --encoding=UTF8 --no-locale
 
 PG_CONFIG ?= pg_config

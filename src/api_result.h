@@ -5,6 +5,7 @@
 #ifndef SPRITE_API_RESULT_H
 #define SPRITE_API_RESULT_H
 
+#include "compat.h"
 #include "http.h"
 
 #define ERRCODE_SPRITE_RATE_LIMITED		MAKE_SQLSTATE('S','P','0','0','1')
@@ -80,7 +81,7 @@ extern int	api_result_sqlstate(const ApiResult *result);
 extern char *api_result_detail(const ApiResult *result);
 
 /* Raises the failure.  action completes "could not ...". */
-extern void api_result_raise(const ApiResult *result, const char *action,
-							  const char *name) pg_attribute_noreturn();
+pg_noreturn extern void api_result_raise(const ApiResult *result, const char *action,
+							  const char *name);
 
 #endif							/* SPRITE_API_RESULT_H */

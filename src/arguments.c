@@ -158,7 +158,7 @@ argument_policy(Jsonb *value, char **hash)
 	return policy;
 }
 
-static void pg_attribute_noreturn()
+pg_noreturn static void
 raise_bad_config(const char *detail)
 {
 	ereport(ERROR,

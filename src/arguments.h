@@ -7,11 +7,12 @@
 
 #include "utils/jsonb.h"
 
+#include "compat.h"
 #include "policy.h"
 #include "sprites_api.h"
 
 /* Raises 22004 that names the argument. */
-extern void argument_missing(const char *argument) pg_attribute_noreturn();
+pg_noreturn extern void argument_missing(const char *argument);
 
 /* A Sprite's name: one lower-case DNS label.  22023 otherwise. */
 extern char *argument_sprite_name(text *value);

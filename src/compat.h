@@ -9,6 +9,11 @@
 #error "sprite_lockdown needs PostgreSQL 14 or later"
 #endif
 
+/* 18 has this under the name that C23 gave it, and without the old one. */
+#ifndef pg_noreturn
+#define pg_noreturn pg_attribute_noreturn()
+#endif
+
 /* 16 has one function for the privileges on all kinds of objects. */
 #if PG_VERSION_NUM >= 160000
 #define foreign_server_aclcheck(server, role, mode) \

@@ -388,7 +388,7 @@ on_header(char *data, size_t size, size_t n, void *arg)
  * ------------------------------------------------------------------------
  */
 
-static void pg_attribute_noreturn()
+pg_noreturn static void
 raise_curl(const char *what, const char *why)
 {
 	ereport(ERROR,
