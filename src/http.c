@@ -78,6 +78,7 @@ typedef struct Transfer
 	bool		has_body;
 	size_t		body_sent;
 	int			attempts;
+	bool		connected;
 	bool		repeat_refused;
 	bool		done;
 	CURLcode	code;			/* once done */
@@ -121,9 +122,9 @@ static int64 timer_at = 0;		/* by now_us(); 0: libcurl has set no timer */
 static WaitEventSet *wait_set = NULL;
 static bool wait_set_exits = false; /* on the postmaster's death */
 
-/* The sockets that libcurl has open: with no request in flight, those it keeps. */
-static curl_socket_t open_sockets[MAX_SOCKETS];
-static int	nopen = 0;
+/* The sockets of the connections that libcurl keeps. */
+static curl_socket_t kept_sockets[MAX_SOCKETS];
+static int	nkept = 0;
 
 /* The request in flight; one that an error left behind until it is freed. */
 static Transfer *current = NULL;
@@ -171,6 +172,15 @@ restore_signals(const sigset_t *saved)
  * ------------------------------------------------------------------------
  */
 
+static bool
+has_passed(Transfer *transfer, CURLINFO time)
+{
+	curl_off_t	microseconds = 0;
+
+	return curl_easy_getinfo(transfer->easy, time, &microseconds) == CURLE_OK &&
+		microseconds > 0;
+}
+
 static int
 on_socket(CURL *easy pg_attribute_unused(), curl_socket_t fd, int what,
 		  void *arg pg_attribute_unused(), void *socket_arg pg_attribute_unused())
@@ -178,6 +188,11 @@ on_socket(CURL *easy pg_attribute_unused(), curl_socket_t fd, int what,
 	int			i = 0;
 
 	sockets_changed = true;
+
+	/* what is to be connected is waited for to take data, not to bring any */
+	if (current != NULL && (what & CURL_POLL_IN) &&
+		has_passed(current, CURLINFO_NAMELOOKUP_TIME_T))
+		current->connected = true;
 	while (i < nsockets && sockets[i].fd != fd)
 		i++;
 	if (what == CURL_POLL_REMOVE)
@@ -205,36 +220,23 @@ on_timer(CURLM *handle pg_attribute_unused(), long timeout_ms, void *arg pg_attr
 	return 0;
 }
 
-static curl_socket_t
-on_open(void *arg pg_attribute_unused(), curlsocktype purpose pg_attribute_unused(),
-		struct curl_sockaddr *address)
+static int
+on_new_socket(void *arg pg_attribute_unused(), curl_socket_t fd,
+			  curlsocktype purpose pg_attribute_unused())
 {
-	curl_socket_t fd;
-
-	if (nopen == MAX_SOCKETS)
-		return CURL_SOCKET_BAD;
-	fd = socket(address->family, address->socktype, address->protocol);
-	if (fd == CURL_SOCKET_BAD)
-		return fd;
-
 	/* a kept connection is not for what COPY ... PROGRAM starts */
-	if (fcntl(fd, F_SETFD, FD_CLOEXEC) < 0)
-	{
-		close(fd);
-		return CURL_SOCKET_BAD;
-	}
-	open_sockets[nopen++] = fd;
-	return fd;
+	return fcntl(fd, F_SETFD, FD_CLOEXEC) < 0 ? CURL_SOCKOPT_ERROR : CURL_SOCKOPT_OK;
 }
 
+/* Not every libcurl tells of sockets that never got connected; those are not kept. */
 static int
 on_close(void *arg pg_attribute_unused(), curl_socket_t fd)
 {
-	for (int i = 0; i < nopen; i++)
+	for (int i = 0; i < nkept; i++)
 	{
-		if (open_sockets[i] == fd)
+		if (kept_sockets[i] == fd)
 		{
-			open_sockets[i] = open_sockets[--nopen];
+			kept_sockets[i] = kept_sockets[--nkept];
 			break;
 		}
 	}
@@ -482,13 +484,31 @@ kept_connection_spoke(void)
 {
 	struct pollfd polled[MAX_SOCKETS];
 
-	for (int i = 0; i < nopen; i++)
+	for (int i = 0; i < nkept; i++)
 	{
-		polled[i].fd = open_sockets[i];
+		polled[i].fd = kept_sockets[i];
 		polled[i].events = POLLIN;
 		polled[i].revents = 0;
 	}
-	return nopen > 0 && poll(polled, nopen, 0) != 0;
+	return nkept > 0 && poll(polled, nkept, 0) != 0;
+}
+
+/* Notes the connection of a transfer that is done, if libcurl has kept it. */
+static void
+note_kept_connection(CURL *easy)
+{
+	curl_socket_t fd = CURL_SOCKET_BAD;
+
+	(void) curl_easy_getinfo(easy, CURLINFO_ACTIVESOCKET, &fd);
+	if (fd == CURL_SOCKET_BAD)
+		return;
+	for (int i = 0; i < nkept; i++)
+	{
+		if (kept_sockets[i] == fd)
+			return;
+	}
+	if (nkept < MAX_SOCKETS)
+		kept_sockets[nkept++] = fd;
 }
 
 /* Closes the connections that are kept.  None may be in use. */
@@ -502,6 +522,7 @@ close_multi(void)
 	restore_signals(&saved);
 	multi = NULL;
 	nsockets = 0;
+	nkept = 0;
 	timer_at = 0;
 }
 
@@ -690,7 +711,7 @@ set_transport(Transfer *transfer)
 	const HttpRequest *request = transfer->request;
 
 	SET_OPTION(transfer, CURLOPT_NOSIGNAL, 1L);
-	SET_OPTION(transfer, CURLOPT_OPENSOCKETFUNCTION, on_open);
+	SET_OPTION(transfer, CURLOPT_SOCKOPTFUNCTION, on_new_socket);
 	SET_OPTION(transfer, CURLOPT_CLOSESOCKETFUNCTION, on_close);
 
 	/* to libcurl zero is no limit */
@@ -953,15 +974,25 @@ was_sent(Transfer *transfer)
 }
 
 static bool
-has_passed(Transfer *transfer, CURLINFO time)
+is_tls_failure(CURLcode code)
 {
-	curl_off_t	microseconds = 0;
-
-	return curl_easy_getinfo(transfer->easy, time, &microseconds) == CURLE_OK &&
-		microseconds > 0;
+	switch (code)
+	{
+		case CURLE_SSL_CONNECT_ERROR:
+		case CURLE_SSL_CERTPROBLEM:
+		case CURLE_SSL_CIPHER:
+		case CURLE_SSL_CACERT_BADFILE:
+		case CURLE_PEER_FAILED_VERIFICATION:
+			return true;
+		default:
+			return false;
+	}
 }
 
-/* How far the request came. */
+/*
+ * How far the request came.  libcurl's own time of the connection is, in some
+ * versions, that of the TLS connection.
+ */
 static const char *
 stage_of(Transfer *transfer)
 {
@@ -980,7 +1011,9 @@ stage_of(Transfer *transfer)
 	}
 	if (!has_passed(transfer, CURLINFO_NAMELOOKUP_TIME_T))
 		return "resolve";
-	if (!has_passed(transfer, CURLINFO_CONNECT_TIME_T))
+	if (is_tls_failure(transfer->code))
+		return "tls";
+	if (!transfer->connected && !has_passed(transfer, CURLINFO_CONNECT_TIME_T))
 		return "connect";
 	return is_https && !has_passed(transfer, CURLINFO_APPCONNECT_TIME_T) ? "tls" : "send";
 }
@@ -1095,6 +1128,7 @@ http_perform(const HttpRequest *request)
 	transfer = make_transfer(context, request);
 	start_transfer(transfer);
 	run_transfer(transfer);
+	note_kept_connection(transfer->easy);
 	reply = make_reply(transfer);
 	MemoryContextDelete(context);
 	return reply;
