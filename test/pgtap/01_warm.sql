@@ -1,14 +1,17 @@
 -- A warm hand-back costs one request and changes nothing on the platform.
-SELECT plan(14);
+SELECT plan(16);
 
 SELECT is(reason, 'fresh', 'the first hand-back creates')
 FROM sprite_get_or_create('warm', egress_policy('allowlist', '{github.com}'));
+CREATE TEMP TABLE first AS SELECT l->'conn' AS conn FROM sim.log() AS l;
+SELECT is((SELECT count(DISTINCT conn) FROM first), 1::bigint, 'its requests go over one connection');
 SELECT sim.clear();
 
 SELECT is(reason, 'proven', 'the second finds the proof') FROM sprite_get_or_create('warm', egress_policy('allowlist', '{github.com}'));
 SELECT is(sim.counts(), '{"get": 1}', 'a warm hand-back is exactly one request: no push, no exec');
 SELECT is((SELECT count(*) FROM sim.log() AS l WHERE l->>'body' <> ''), 0::bigint, 'and no body is sent');
 SELECT is((SELECT l->>'path' FROM sim.log() AS l), '/v1/sprites/warm', 'it asks for the Sprite itself');
+SELECT set_eq($$ SELECT l->'conn' FROM sim.log() AS l $$, 'SELECT conn FROM first', 'over the connection of the first hand-back');
 SELECT is((sim.vm('warm')->>'pushes')::int, 1, 'the VM was pushed to once in its life');
 
 -- the handle

@@ -1,6 +1,23 @@
 -- A fresh Sprite is locked down before its row exists; a lockdown that fails leaves
 -- no row and no VM, and raises.
-SELECT plan(39);
+SELECT plan(46);
+SET client_min_messages = warning;
+CREATE EXTENSION dblink SCHEMA public;
+
+-- while the mkdir is under way, all but the row is there
+SELECT sim.hold('{"kind": "exec", "name": "held"}');
+SELECT public.dblink_connect('caller', format('host=%s port=%s dbname=%s', split_part(current_setting('unix_socket_directories'), ',', 1), current_setting('port'), current_database()));
+SELECT public.dblink_send_query('caller', $$ SELECT reason FROM sprite_get_or_create('held', egress_policy()) $$);
+SELECT is(sim.held(), 1, 'a hand-back whose mkdir is under way');
+SELECT is(sim.counts(), '{"get": 2, "create": 1, "policy_set": 1, "policy_get": 1, "exec": 1}', 'has pushed and verified');
+SELECT is(sim.vm('held')->'policy', egress_policy(), 'its VM runs the policy');
+SELECT is(pg_relation_size('machine_sessions'), 0::bigint, 'and no row was written, not even one that nobody else could see');
+SELECT is((SELECT string_agg(kind, ' ') FROM lockdown_journal), 'intent', 'nor anything in the journal but the intent');
+SELECT sim.release();
+SELECT results_eq($$ SELECT reason FROM public.dblink_get_result('caller') AS r(reason text) $$, $$ VALUES ('fresh') $$, 'released, it hands back');
+SELECT is((SELECT array_agg(session_key) FROM machine_sessions), '{held}', 'and there is its row');
+SELECT public.dblink_disconnect('caller');
+SELECT sim.clear();
 SET sprite_lockdown.max_attempts = 1;
 SET sprite_lockdown.request_timeout = '2s';
 
@@ -16,7 +33,7 @@ SELECT ok(NOT sim.ran_open('a'), 'and no command reached it while it was open');
 SELECT is((SELECT egress_policy_token FROM machine_sessions WHERE session_key = 'a'),
           sim.vm('a')->>'id' || ':' || hash_egress_policy(), 'the row has the proof');
 
--- the row does not exist before the mkdir
+-- whichever step fails
 CREATE FUNCTION fails(fault jsonb, expected text, what text) RETURNS SETOF text LANGUAGE plpgsql AS
 $$
 DECLARE

@@ -1,5 +1,5 @@
 -- Every reason of the table that can occur, and that the first that holds is reported.
-SELECT plan(45);
+SELECT plan(48);
 CREATE FUNCTION reason(name text, policy jsonb DEFAULT egress_policy(), session_key text DEFAULT NULL) RETURNS text LANGUAGE sql AS
 $$ SELECT h.reason FROM sprite_get_or_create(name, policy, session_key) AS h $$;
 CREATE FUNCTION right_policy(name text, policy jsonb DEFAULT egress_policy()) RETURNS boolean LANGUAGE sql AS
@@ -70,10 +70,17 @@ SELECT is(reason('r', egress_policy('open'), 'r'), 'expired', 'expired: older th
 SELECT is(reason('r', egress_policy('open'), 'r'), 'proven', 'the push renews it');
 UPDATE lockdown_journal SET recorded_at = now() + interval '1 day' WHERE sprite_name = 'r';
 SELECT is(reason('r', egress_policy('open'), 'r'), 'expired', 'expired: a proof from the future has no age');
+UPDATE lockdown_journal SET recorded_at = 'infinity' WHERE sprite_name = 'r';
+SELECT is(reason('r', egress_policy('open'), 'r'), 'expired', 'expired: nor has one from the end of time');
+UPDATE lockdown_journal SET recorded_at = '-infinity' WHERE sprite_name = 'r';
+SELECT is(reason('r', egress_policy('open'), 'r'), 'expired', 'expired: nor one from its beginning');
 SELECT is((SELECT reason FROM sprite_ensure_lockdown('r', egress_policy('open'), lockdown_token(sim.vm('r')->>'id', hash_egress_policy('open')))),
           'proven', 'the age of what a caller claims is that of the confirmation');
 UPDATE machine_sessions SET updated_at = now() - interval '1 hour' WHERE session_key = 's';
 SELECT is(reason('service', egress_policy('allowlist', '{pypi.org}'), 's'), 'expired', 'expired: a row that another service wrote is as old as its last change');
+DELETE FROM lockdown_journal WHERE sprite_name = 'service';
+UPDATE machine_sessions SET updated_at = 'infinity' WHERE session_key = 's';
+SELECT is(reason('service', egress_policy('allowlist', '{pypi.org}'), 's'), 'expired', 'expired: or has no age');
 DELETE FROM lockdown_journal WHERE sprite_name = 'service';
 SELECT is((SELECT reason FROM sprite_ensure_lockdown('service', egress_policy('allowlist', '{pypi.org}'), lockdown_token(sim.vm('service')->>'id', hash_egress_policy('allowlist', '{pypi.org}')))),
           'no_proof', 'no_proof: a claim that the journal has never heard of');
