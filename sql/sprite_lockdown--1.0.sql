@@ -124,7 +124,7 @@ CREATE TABLE @extschema@.machine_sessions (
 	updated_at timestamptz NOT NULL DEFAULT pg_catalog.now()
 );
 CREATE INDEX machine_sessions_sprite_idx
-	ON @extschema@.machine_sessions (server_name, sprite_name);
+	ON @extschema@.machine_sessions (sprite_name);
 
 COMMENT ON TABLE @extschema@.machine_sessions IS
 'which Sprite a session has, and what is recorded of the network policy it runs; written by the functions of sprite_lockdown only';
@@ -171,7 +171,7 @@ CREATE TABLE @extschema@.lockdown_journal (
 	sqlstate text
 );
 CREATE INDEX lockdown_journal_sprite_idx
-	ON @extschema@.lockdown_journal (server_name, sprite_name, entry_id);
+	ON @extschema@.lockdown_journal (sprite_name, entry_id);
 
 COMMENT ON TABLE @extschema@.lockdown_journal IS
 'what was sent to change a VM, by whom and why, and whether it was confirmed; the evidence behind the tokens, appended to by the functions of sprite_lockdown only';
@@ -220,7 +220,13 @@ FROM (
 	WHERE kind <> 'failed'
 	ORDER BY server_name, sprite_name, entry_id DESC
 ) AS newest
-WHERE kind = 'intent';
+WHERE kind = 'intent'
+-- another server may have led to the same VM since
+AND NOT EXISTS (
+	SELECT FROM @extschema@.lockdown_journal AS later
+	WHERE later.sprite_name = newest.sprite_name AND later.sprite_id = newest.sprite_id
+	AND later.entry_id > newest.entry_id AND later.kind <> 'failed'
+);
 COMMENT ON VIEW @extschema@.lockdown_in_doubt IS
 'Sprites to which something was sent that was never confirmed: it is under way, was rolled back, or its backend was lost; the next hand-back repairs it';
 REVOKE ALL ON @extschema@.lockdown_in_doubt FROM PUBLIC;
@@ -230,11 +236,17 @@ RETURNS bigint
 LANGUAGE sql STRICT
 SET search_path = pg_catalog, pg_temp
 AS $$
-	WITH newest AS (
-		SELECT DISTINCT ON (server_name, sprite_name) entry_id, intent_id
+	WITH ranked AS (
+		SELECT entry_id, intent_id, entry_id = max(entry_id) OVER by_server AS is_newest,
+			-- what another server may have to know
+			entry_id = max(entry_id) OVER by_vm AND min(server_name) OVER by_name <> max(server_name) OVER by_name AS is_shared
 		FROM @extschema@.lockdown_journal
 		WHERE kind <> 'failed'
-		ORDER BY server_name, sprite_name, entry_id DESC
+		WINDOW by_server AS (PARTITION BY server_name, sprite_name),
+			by_vm AS (PARTITION BY sprite_name, sprite_id),
+			by_name AS (PARTITION BY sprite_name)
+	), newest AS (
+		SELECT entry_id, intent_id FROM ranked WHERE is_newest OR is_shared
 	), pruned AS (
 		DELETE FROM @extschema@.lockdown_journal AS j
 		WHERE recorded_at < now() - keep

@@ -67,14 +67,23 @@ static OwnedQuery insert_query = {
 	TEXTOID, TEXTOID, TEXTOID}
 };
 
+/*
+ * Two foreign servers may lead to one account, so entries by way of another
+ * server count if they are about this VM.  One that names no VM may be, unless
+ * what it began was confirmed of another.  A destroy leaves no VM behind.
+ */
 static OwnedQuery read_query = {
-	.text = "SELECT kind, sprite_id, to_hash, epoch, recorded_at FROM %s"
-	" WHERE server_name OPERATOR(pg_catalog.=) $1 AND sprite_name OPERATOR(pg_catalog.=) $2"
-	" AND kind OPERATOR(pg_catalog.<>) 'failed'"
+	.text = "SELECT kind, sprite_id, to_hash, epoch, recorded_at FROM %1$s AS j"
+	" WHERE sprite_name OPERATOR(pg_catalog.=) $2 AND kind OPERATOR(pg_catalog.<>) 'failed'"
+	" AND (server_name OPERATOR(pg_catalog.=) $1 OR sprite_id OPERATOR(pg_catalog.=) $3"
+	" OR (sprite_id IS NULL AND COALESCE(action, '') OPERATOR(pg_catalog.<>) 'destroy'"
+	" AND NOT EXISTS (SELECT 1 FROM %1$s AS c"
+	" WHERE c.sprite_name OPERATOR(pg_catalog.=) $2 AND c.intent_id OPERATOR(pg_catalog.=) j.entry_id"
+	" AND c.kind OPERATOR(pg_catalog.=) 'confirmed' AND c.sprite_id OPERATOR(pg_catalog.<>) $3)))"
 	" ORDER BY entry_id DESC LIMIT 1",
 	.writes = false,
-	.nargs = 2,
-	.argtypes = {NAMEOID, TEXTOID}
+	.nargs = 3,
+	.argtypes = {NAMEOID, TEXTOID, TEXTOID}
 };
 
 /* What caller and worker share. */
@@ -326,17 +335,21 @@ kind_of(const char *kind)
 
 void
 journal_read(const OwnedTable *journal, const char *server_name,
-			 const char *sprite_name, JournalState *state)
+			 const char *sprite_name, const char *sprite_id, JournalState *state)
 {
 	MemoryContext caller = CurrentMemoryContext;
 	NameData	server;
-	Datum		values[] = {NameGetDatum(&server), CStringGetTextDatum(sprite_name)};
+	Datum		values[3];
+	char		nulls[4] = "   ";
 	bool		isnull;
 
 	memset(state, 0, sizeof(JournalState));
 	namestrcpy(&server, server_name);
+	values[0] = NameGetDatum(&server);
+	owned_table_text_arg(values, nulls, 1, sprite_name);
+	owned_table_text_arg(values, nulls, 2, sprite_id);
 	SPI_connect();
-	owned_table_run(journal, &read_query, values, NULL);
+	owned_table_run(journal, &read_query, values, nulls);
 	if (SPI_processed > 0)
 	{
 		char	   *epoch = owned_table_text(caller, 4);

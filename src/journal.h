@@ -36,7 +36,7 @@ typedef struct JournalEntry
 	const char *to_hash;
 } JournalEntry;
 
-/* The newest entry for a name, those about failures left aside. */
+/* The newest entry that counts, those about failures left aside. */
 typedef struct JournalState
 {
 	JournalKind kind;
@@ -46,8 +46,14 @@ typedef struct JournalState
 	TimestampTz recorded_at;
 } JournalState;
 
+/*
+ * Reads the newest entry that says something of the VM: one by way of the server
+ * for the name, or one by way of another server that may have reached the same
+ * VM.  sprite_id is what the platform reports now; NULL: nothing.
+ */
 extern void journal_read(const OwnedTable *journal, const char *server_name,
-						 const char *sprite_name, JournalState *state);
+						 const char *sprite_name, const char *sprite_id,
+						 JournalState *state);
 
 /*
  * Commits an intent by a transaction of its own and returns its number.  53400

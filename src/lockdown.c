@@ -76,14 +76,14 @@ lock_error_context(void *arg)
 
 /*
  * Serialises all that is done to one name, up to the end of the transaction
- * (or of a subtransaction that rolls back).  The key is a hash, so two names
- * may share a lock: that costs a wait, never more.
+ * (or of a subtransaction that rolls back).  The foreign server is not part of
+ * the key, as two of them may lead to one account.  The key is a hash, so two
+ * names may share a lock: that costs a wait, never more.
  */
 static void
-lock_name(const Endpoint *endpoint, const char *name)
+lock_name(const char *name)
 {
-	uint64		key = hash_bytes_extended((const unsigned char *) name, (int) strlen(name),
-										  endpoint->server_oid);
+	uint64		key = hash_bytes_extended((const unsigned char *) name, (int) strlen(name), 0);
 	ErrorContextCallback context = {
 		.previous = error_context_stack,
 		.callback = lock_error_context,
@@ -327,7 +327,8 @@ evidence_of_journal(const LockdownCall *call, const Sprite *sprite,
 {
 	JournalState state;
 
-	journal_read(call->journal, call->endpoint->server_name, call->name, &state);
+	journal_read(call->journal, call->endpoint->server_name, call->name,
+				 is_known(sprite->id) ? sprite->id : NULL, &state);
 	*from_hash = state.kind == JOURNAL_CONFIRMED ? state.to_hash : NULL;
 	switch (state.kind)
 	{
@@ -339,7 +340,9 @@ evidence_of_journal(const LockdownCall *call, const Sprite *sprite,
 			evidence->in_doubt = true;
 			return;
 		case JOURNAL_DRIFTED:
+			/* the entry's time is not that of the proof */
 			evidence->drifted = true;
+			evidence->epoch_changed = !state.this_epoch;
 			return;
 		case JOURNAL_CONFIRMED:
 			break;
@@ -369,8 +372,8 @@ decide(const LockdownCall *call, const Sprite *sprite, bool fresh, char **from_h
 	else
 		evidence.recorded_token = call->applied_token;
 	if (desired_token != NULL)
-		evidence.other_policy = sessions_contradict(call->sessions, call->endpoint->server_name,
-													call->name, sprite->id, desired_token);
+		evidence.other_policy = sessions_contradict(call->sessions, call->name, sprite->id,
+													desired_token);
 	evidence_of_journal(call, sprite, &evidence, from_hash);
 	return lockdown_decide(&evidence);
 }
@@ -583,7 +586,7 @@ lockdown_hand_back(const LockdownCall *call, LockdownResult *result)
 	run->result = result;
 	run->undo_context = AllocSetContextCreate(CurrentMemoryContext, "sprite_lockdown undo",
 											  ALLOCSET_SMALL_SIZES);
-	lock_name(call->endpoint, call->name);
+	lock_name(call->name);
 	run->api = sprites_api_open(call->endpoint);
 
 	PG_ENSURE_ERROR_CLEANUP(undo, PointerGetDatum(run));
@@ -635,7 +638,7 @@ lockdown_destroy(Endpoint *endpoint, const OwnedTable *sessions, const OwnedTabl
 	bool		maybe_deleted = false;
 	ApiResult	result;
 
-	lock_name(endpoint, name);
+	lock_name(name);
 	run.api = sprites_api_open(endpoint);
 	intend(&run, "destroy", LOCKDOWN_FRESH);
 	for (run.attempt = 1;; run.attempt++)

@@ -27,7 +27,7 @@ typedef struct OwnedTable
 /* A query and its plan, which lives as long as the backend. */
 typedef struct OwnedQuery
 {
-	const char *text;			/* %s stands for the table */
+	const char *text;			/* %s or %1$s stands for the table */
 	bool		writes;
 	int			nargs;
 	Oid			argtypes[OWNED_QUERY_MAX_ARGS];

@@ -20,12 +20,12 @@ static OwnedQuery read_query = {
 
 static OwnedQuery contradict_query = {
 	.text = "SELECT 1 FROM %s"
-	" WHERE server_name OPERATOR(pg_catalog.=) $1 AND sprite_name OPERATOR(pg_catalog.=) $2"
-	" AND egress_policy_token OPERATOR(pg_catalog.<>) $3"
-	" AND pg_catalog.starts_with(egress_policy_token, $4) LIMIT 1",
+	" WHERE sprite_name OPERATOR(pg_catalog.=) $1"
+	" AND egress_policy_token OPERATOR(pg_catalog.<>) $2"
+	" AND pg_catalog.starts_with(egress_policy_token, $3) LIMIT 1",
 	.writes = false,
-	.nargs = 4,
-	.argtypes = {NAMEOID, TEXTOID, TEXTOID, TEXTOID}
+	.nargs = 3,
+	.argtypes = {TEXTOID, TEXTOID, TEXTOID}
 };
 
 static OwnedQuery touch_query = {
@@ -51,11 +51,12 @@ static OwnedQuery link_query = {
 
 static OwnedQuery spread_query = {
 	.text = "UPDATE %s SET sprite_id = $3, egress_policy_token = $4, updated_at = pg_catalog.now()"
-	" WHERE server_name OPERATOR(pg_catalog.=) $1 AND sprite_name OPERATOR(pg_catalog.=) $2"
+	" WHERE sprite_name OPERATOR(pg_catalog.=) $2"
+	" AND (server_name OPERATOR(pg_catalog.=) $1 OR pg_catalog.starts_with(egress_policy_token, $6))"
 	" AND ($5 IS NULL OR session_key OPERATOR(pg_catalog.<>) $5)",
 	.writes = true,
-	.nargs = 5,
-	.argtypes = {NAMEOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID}
+	.nargs = 6,
+	.argtypes = {NAMEOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID, TEXTOID}
 };
 
 static OwnedQuery forget_query = {
@@ -91,20 +92,24 @@ sessions_read(const OwnedTable *table, const char *session_key, SessionRow *row)
 	return found;
 }
 
-bool
-sessions_contradict(const OwnedTable *table, const char *server_name,
-					const char *sprite_name, const char *sprite_id, const char *token)
+/* What every token of the VM begins with; NULL when its id is not known. */
+static char *
+token_prefix(const char *sprite_id)
 {
-	NameData	server;
+	return sprite_id ? psprintf("%s:", sprite_id) : NULL;
+}
+
+bool
+sessions_contradict(const OwnedTable *table, const char *sprite_name, const char *sprite_id,
+					const char *token)
+{
 	Datum		values[] = {
-		NameGetDatum(&server),
 		CStringGetTextDatum(sprite_name),
 		CStringGetTextDatum(token),
-		CStringGetTextDatum(psprintf("%s:", sprite_id))
+		CStringGetTextDatum(token_prefix(sprite_id))
 	};
 	bool		found;
 
-	namestrcpy(&server, server_name);
 	SPI_connect();
 	owned_table_run(table, &contradict_query, values, NULL);
 	found = SPI_processed > 0;
@@ -128,8 +133,8 @@ sessions_confirm(const OwnedTable *table, const char *session_key,
 				 const char *sprite_id, const char *token)
 {
 	NameData	server;
-	Datum		values[5];
-	char		nulls[6] = "     ";
+	Datum		values[6];
+	char		nulls[7] = "      ";
 
 	namestrcpy(&server, server_name);
 	values[0] = NameGetDatum(&server);
@@ -137,6 +142,7 @@ sessions_confirm(const OwnedTable *table, const char *session_key,
 	owned_table_text_arg(values, nulls, 2, sprite_id);
 	owned_table_text_arg(values, nulls, 3, token);
 	owned_table_text_arg(values, nulls, 4, session_key);
+	owned_table_text_arg(values, nulls, 5, token_prefix(sprite_id));
 
 	SPI_connect();
 	owned_table_run(table, &spread_query, values, nulls);

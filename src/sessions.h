@@ -28,17 +28,16 @@ extern bool sessions_read(const OwnedTable *table, const char *session_key, Sess
  * True if a row that names this Sprite says of the same VM instance that it
  * runs another policy than token does.
  */
-extern bool sessions_contradict(const OwnedTable *table, const char *server_name,
-								const char *sprite_name, const char *sprite_id,
-								const char *token);
+extern bool sessions_contradict(const OwnedTable *table, const char *sprite_name,
+								const char *sprite_id, const char *token);
 
 /* Sets last_active_at and nothing else. */
 extern void sessions_touch(const OwnedTable *table, const char *session_key);
 
 /*
  * Records what was confirmed: links the session, if one is given, and brings
- * every other row that names the Sprite up to date.  sprite_id and token are
- * NULL for a VM without identity.
+ * every other row that names the Sprite up to date, be it by way of another
+ * server.  sprite_id and token are NULL for a VM without identity.
  */
 extern void sessions_confirm(const OwnedTable *table, const char *session_key,
 							 const char *server_name, const char *sprite_name,

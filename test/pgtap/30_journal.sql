@@ -1,5 +1,5 @@
 -- A row rolls back and a VM does not: no rollback leaves a proof that is false.
-SELECT plan(54);
+SELECT plan(55);
 CREATE FUNCTION reason(name text, policy jsonb DEFAULT egress_policy(), session_key text DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS
 $$ BEGIN RETURN (SELECT h.reason FROM sprite_get_or_create(name, policy, session_key) AS h); EXCEPTION WHEN SQLSTATE 'SP003' OR SQLSTATE '58000' OR SQLSTATE '22023' THEN RETURN SQLSTATE; END $$;
 CREATE FUNCTION runs(name text, policy jsonb DEFAULT egress_policy()) RETURNS boolean LANGUAGE sql AS
@@ -88,9 +88,11 @@ SELECT is(reason('epoch'), 'fresh', 'a proof');
 UPDATE lockdown_journal SET epoch = '1/1/1' WHERE sprite_name = 'epoch';
 SELECT is(reason('epoch'), 'epoch_changed', 'of another epoch is none');
 SELECT is(reason('epoch'), 'proven', 'and renewed by a push');
-INSERT INTO lockdown_journal (role_name, server_name, sprite_name, kind, epoch) VALUES (current_user, 'sprites', 'epoch', 'drifted', '-');
+INSERT INTO lockdown_journal (role_name, server_name, sprite_name, kind, epoch) SELECT current_user, 'sprites', 'epoch', 'drifted', epoch FROM lockdown_journal ORDER BY entry_id DESC LIMIT 1;
 SELECT is(reason('epoch'), 'drifted', 'an entry of drift takes the proof away');
 SELECT is(reason('epoch'), 'proven', 'until the next push');
+INSERT INTO lockdown_journal (role_name, server_name, sprite_name, kind, epoch) VALUES (current_user, 'sprites', 'epoch', 'drifted', '-');
+SELECT is(reason('epoch'), 'epoch_changed', 'one of another epoch says so first');
 UPDATE lockdown_journal SET sprite_id = 'another' WHERE sprite_name = 'epoch' AND kind = 'confirmed';
 SELECT is(reason('epoch'), 'in_doubt', 'a confirmation of another VM proves nothing of this one');
 SELECT is(reason('epoch', egress_policy('open')), 'policy_changed', 'policy_changed comes before what the journal adds');
