@@ -73,7 +73,7 @@ check_api_url(const char *name, const char *value)
 		ereport(ERROR,
 				(errcode(ERRCODE_INVALID_PARAMETER_VALUE),
 				 errmsg("invalid value for option \"%s\": %s", name, problem),
-				 errhint("Give the platform's address without a path, like https://api.sprites.dev. Plain http is for loopback only.")));
+				 errhint("Give the platform's address, like https://api.sprites.dev. Plain http is for loopback only.")));
 }
 
 static void

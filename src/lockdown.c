@@ -576,19 +576,28 @@ undo(int code, Datum arg)
 	MemoryContextSwitchTo(old_context);
 }
 
-void
-lockdown_hand_back(const LockdownCall *call, LockdownResult *result)
+/* Locks the name and makes ready.  result is NULL if no VM is to be handed back. */
+static LockdownRun *
+start_run(const LockdownCall *call, LockdownResult *result)
 {
 	LockdownRun *run = palloc0(sizeof(LockdownRun));
 
-	memset(result, 0, sizeof(LockdownResult));
 	run->call = call;
 	run->result = result;
 	run->undo_context = AllocSetContextCreate(CurrentMemoryContext, "sprite_lockdown undo",
 											  ALLOCSET_SMALL_SIZES);
 	lock_name(call->name);
 	run->api = sprites_api_open(call->endpoint);
+	return run;
+}
 
+void
+lockdown_hand_back(const LockdownCall *call, LockdownResult *result)
+{
+	LockdownRun *run;
+
+	memset(result, 0, sizeof(LockdownResult));
+	run = start_run(call, result);
 	PG_ENSURE_ERROR_CLEANUP(undo, PointerGetDatum(run));
 	{
 		if (!look(run->api, call->name, &result->sprite))
@@ -626,33 +635,44 @@ lockdown_attach(Endpoint *endpoint, const char *name, Sprite *sprite)
 }
 
 /*
- * A try whose reply was lost may have deleted the Sprite; that a later one
- * finds it gone is then our doing.
+ * True if it was there.  A try whose reply was lost may have deleted the
+ * Sprite; that a later one finds it gone is then our doing.
  */
+static bool
+destroy(LockdownRun *run)
+{
+	bool		maybe_deleted = false;
+	ApiResult	result;
+
+	for (run->attempt = 1;; run->attempt++)
+	{
+		sprites_api_delete(run->api, run->call->name, &result);
+		result.attempt = run->attempt;
+		if (result.outcome == API_OK || result.outcome == API_ABSENT)
+			return result.outcome == API_OK || maybe_deleted;
+		if (result.outcome == API_LOST || result.outcome == API_UNAVAILABLE)
+			maybe_deleted = true;
+		if (!api_result_is_transient(&result) || !pause_before_retry(run, &result, run->attempt))
+			api_result_raise(&result, "destroy", run->call->name);
+	}
+}
+
 bool
 lockdown_destroy(Endpoint *endpoint, const OwnedTable *sessions, const OwnedTable *journal,
 				 const char *name)
 {
 	LockdownCall call = {.endpoint = endpoint, .sessions = sessions, .journal = journal, .name = name};
-	LockdownRun run = {.call = &call};
-	bool		maybe_deleted = false;
-	ApiResult	result;
+	LockdownRun *run = start_run(&call, NULL);
+	bool		was_there;
 
-	lock_name(name);
-	run.api = sprites_api_open(endpoint);
-	intend(&run, "destroy", LOCKDOWN_FRESH);
-	for (run.attempt = 1;; run.attempt++)
+	PG_ENSURE_ERROR_CLEANUP(undo, PointerGetDatum(run));
 	{
-		sprites_api_delete(run.api, name, &result);
-		result.attempt = run.attempt;
-		if (result.outcome == API_OK || result.outcome == API_ABSENT)
-			break;
-		if (result.outcome == API_LOST || result.outcome == API_UNAVAILABLE)
-			maybe_deleted = true;
-		if (!api_result_is_transient(&result) || !pause_before_retry(&run, &result, run.attempt))
-			api_result_raise(&result, "destroy", name);
+		intend(run, "destroy", LOCKDOWN_FRESH);
+		was_there = destroy(run);
+		run->recording = true;
+		confirm(run);
+		sessions_forget(sessions, endpoint->server_name, name);
 	}
-	confirm(&run);
-	sessions_forget(sessions, endpoint->server_name, name);
-	return result.outcome == API_OK || maybe_deleted;
+	PG_END_ENSURE_ERROR_CLEANUP(undo, PointerGetDatum(run));
+	return was_there;
 }

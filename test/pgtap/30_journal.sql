@@ -1,5 +1,5 @@
 -- A row rolls back and a VM does not: no rollback leaves a proof that is false.
-SELECT plan(55);
+SELECT plan(59);
 CREATE FUNCTION reason(name text, policy jsonb DEFAULT egress_policy(), session_key text DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS
 $$ BEGIN RETURN (SELECT h.reason FROM sprite_get_or_create(name, policy, session_key) AS h); EXCEPTION WHEN SQLSTATE 'SP003' OR SQLSTATE '58000' OR SQLSTATE '22023' THEN RETURN SQLSTATE; END $$;
 CREATE FUNCTION runs(name text, policy jsonb DEFAULT egress_policy()) RETURNS boolean LANGUAGE sql AS
@@ -74,6 +74,14 @@ SELECT results_eq($$ SELECT role_name::text, session_key, reason, from_hash, to_
 	'who, why, from what to what, and which intent it settles');
 SELECT is(reason('bad', '{"rules": []}'), '22023', 'a call that is refused');
 SELECT is(entries('bad'), NULL, 'is no entry');
+
+SELECT is(reason('kept'), 'fresh', 'a Sprite');
+SET sprite_lockdown.max_attempts = 1;
+SELECT sim.fault('{"kind": "delete", "name": "kept", "status": 503}');
+SELECT throws_ok($$ SELECT sprite_destroy('kept') $$, 'SP003', NULL, 'whose destroy fails');
+RESET sprite_lockdown.max_attempts;
+SELECT is(entries('kept'), 'intent create, confirmed create, intent destroy, failed destroy SP003', 'how it ended is told');
+SELECT is(reason('kept'), 'in_doubt', 'and it is in doubt');
 
 -- a rolled-back destroy
 SELECT is(reason('back'), 'fresh', 'a Sprite');
