@@ -200,7 +200,7 @@ COMMENT ON COLUMN @extschema@.lockdown_journal.from_hash IS
 COMMENT ON COLUMN @extschema@.lockdown_journal.to_hash IS
 'policy that was asked for';
 COMMENT ON COLUMN @extschema@.lockdown_journal.epoch IS
-'system identifier, timeline and database: a proof of another epoch is none';
+'system identifier, timeline, database and table: a proof of another epoch is none';
 COMMENT ON COLUMN @extschema@.lockdown_journal.intent_id IS
 'the intent that this entry is about';
 COMMENT ON COLUMN @extschema@.lockdown_journal.sqlstate IS

@@ -137,6 +137,14 @@ form_handle(FunctionCallInfo fcinfo, const LockdownCall *call, const LockdownRes
  * ------------------------------------------------------------------------
  */
 
+/* To be refused before any request, and not when the rows are written. */
+static void
+prevent_unless_writable(const char *command)
+{
+	PreventCommandIfReadOnly(command);
+	PreventCommandIfParallelMode(command);
+}
+
 /* What both hand-backs share: arguments 3 and 4, the order, and the handle. */
 static Datum
 hand_back(FunctionCallInfo fcinfo, LockdownCall *call, const char *command)
@@ -145,7 +153,7 @@ hand_back(FunctionCallInfo fcinfo, LockdownCall *call, const char *command)
 
 	if (!PG_ARGISNULL(3))
 		call->config = argument_config(PG_GETARG_JSONB_P(3));
-	PreventCommandIfReadOnly(command);
+	prevent_unless_writable(command);
 	call->endpoint = server_argument(fcinfo, 4);
 	open_tables(fcinfo, call);
 	lockdown_hand_back(call, &result);
@@ -229,7 +237,7 @@ sprite_destroy(PG_FUNCTION_ARGS)
 	Endpoint   *endpoint;
 	LockdownCall call = {0};
 
-	PreventCommandIfReadOnly("sprite_destroy()");
+	prevent_unless_writable("sprite_destroy()");
 	endpoint = server_argument(fcinfo, 1);
 	open_tables(fcinfo, &call);
 	PG_RETURN_BOOL(lockdown_destroy(endpoint, call.sessions, call.journal, name));

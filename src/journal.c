@@ -34,7 +34,7 @@
  * The worker waits this long for a lock.  Its caller waits for the worker, so a
  * lock that the caller itself holds would be a deadlock that nobody detects.
  */
-#define WORKER_LOCK_TIMEOUT "2s"
+#define WORKER_LOCK_TIMEOUT "1500ms"
 
 /* The columns that are written, in the order of the insert's parameters. */
 typedef enum JournalColumn
@@ -106,21 +106,21 @@ PGDLLEXPORT void sprite_lockdown_journal_worker(Datum main_arg);
  */
 
 /*
- * What a promotion, a restore to an earlier point and a copy in another cluster
- * or database all change.
+ * What a promotion, a restore to an earlier point and a copy in another cluster,
+ * database or table all change.
  */
 static char *
-current_epoch(void)
+current_epoch(const OwnedTable *journal)
 {
 	if (RecoveryInProgress())
 		return pstrdup("recovery");
-	return psprintf(UINT64_FORMAT "/%u/%u", GetSystemIdentifier(), current_timeline(),
-					MyDatabaseId);
+	return psprintf(UINT64_FORMAT "/%u/%u/%u", GetSystemIdentifier(), current_timeline(),
+					MyDatabaseId, journal->relid);
 }
 
 static void
-fill_columns(const char **columns, const char *kind, const JournalEntry *entry,
-			 int64 intent, const char *sqlstate)
+fill_columns(const OwnedTable *journal, const char **columns, const char *kind,
+			 const JournalEntry *entry, int64 intent, const char *sqlstate)
 {
 	columns[COLUMN_ROLE] = GetUserNameFromId(GetUserId(), false);
 	columns[COLUMN_SERVER] = entry->server_name;
@@ -132,7 +132,7 @@ fill_columns(const char **columns, const char *kind, const JournalEntry *entry,
 	columns[COLUMN_SPRITE_ID] = entry->sprite_id;
 	columns[COLUMN_FROM_HASH] = entry->from_hash;
 	columns[COLUMN_TO_HASH] = entry->to_hash;
-	columns[COLUMN_EPOCH] = current_epoch();
+	columns[COLUMN_EPOCH] = current_epoch(journal);
 	columns[COLUMN_INTENT] = intent > 0 ? psprintf(INT64_FORMAT, intent) : NULL;
 	columns[COLUMN_SQLSTATE] = sqlstate;
 }
@@ -230,6 +230,25 @@ write_message(Message *message)
 	message->written = true;
 }
 
+/*
+ * The entry is flushed here at least, and written, whatever the database's
+ * settings are.  To be set before the connection is made: that may have to wait
+ * for a DROP DATABASE, which waits for the caller.
+ */
+static void
+set_worker_options(void)
+{
+	static const char *const options[][2] = {
+		{"lock_timeout", WORKER_LOCK_TIMEOUT},
+		{"synchronous_commit", "local"},
+		{"default_transaction_read_only", "off"},
+		{"default_transaction_isolation", "read committed"}
+	};
+
+	for (int i = 0; i < (int) lengthof(options); i++)
+		SetConfigOption(options[i][0], options[i][1], PGC_SUSET, PGC_S_OVERRIDE);
+}
+
 /* Leaves the error where the caller finds it.  The core logs it. */
 static void
 leave_error(Message *message)
@@ -256,11 +275,9 @@ sprite_lockdown_journal_worker(Datum main_arg)
 
 	PG_TRY();
 	{
-		BackgroundWorkerInitializeConnectionByOid(message->database, InvalidOid, 0);
-
-		/* flushed here at least, whatever the caller or the database settled for */
-		SetConfigOption("synchronous_commit", "local", PGC_SUSET, PGC_S_OVERRIDE);
-		SetConfigOption("lock_timeout", WORKER_LOCK_TIMEOUT, PGC_SUSET, PGC_S_OVERRIDE);
+		set_worker_options();
+		BackgroundWorkerInitializeConnectionByOid(message->database, InvalidOid,
+												  BGWORKER_BYPASS_ALLOWCONN);
 		write_message(message);
 	}
 	PG_CATCH();
@@ -357,7 +374,7 @@ journal_read(const OwnedTable *journal, const char *server_name,
 		state->kind = kind_of(owned_table_text(caller, 1));
 		state->sprite_id = owned_table_text(caller, 2);
 		state->to_hash = owned_table_text(caller, 3);
-		state->this_epoch = epoch != NULL && strcmp(epoch, current_epoch()) == 0;
+		state->this_epoch = epoch != NULL && strcmp(epoch, current_epoch(journal)) == 0;
 		state->recorded_at = DatumGetTimestampTz(SPI_getbinval(SPI_tuptable->vals[0],
 															   SPI_tuptable->tupdesc, 5, &isnull));
 	}
@@ -370,7 +387,7 @@ journal_intend(const OwnedTable *journal, const JournalEntry *entry)
 	const char *columns[NUM_JOURNAL_COLUMNS];
 	Message		result;
 
-	fill_columns(columns, "intent", entry, 0, NULL);
+	fill_columns(journal, columns, "intent", entry, 0, NULL);
 	if (!write_apart(journal, columns, &result))
 		ereport(ERROR,
 				(errcode(ERRCODE_CONFIGURATION_LIMIT_EXCEEDED),
@@ -382,8 +399,8 @@ journal_intend(const OwnedTable *journal, const JournalEntry *entry)
 				(errcode(ERRCODE_SYSTEM_ERROR),
 				 errmsg("the journal could not be written"),
 				 errdetail("Nothing was sent to the platform. The background worker said: %s",
-						   result.error[0] != '\0' ? result.error : "nothing"),
-				 errhint("A lock that this transaction holds, or that CREATE EXTENSION is not committed yet, keeps others from the table \"%s\".",
+						   result.error[0] != '\0' ? result.error : "nothing; the server's log has its reason"),
+				 errhint("Table \"%s\" must be open to other transactions: a lock on it, or a CREATE EXTENSION that is not committed, keeps them out.",
 						 JOURNAL_TABLE)));
 	return result.entry_id;
 }
@@ -393,7 +410,7 @@ journal_confirm(const OwnedTable *journal, const JournalEntry *entry, int64 inte
 {
 	const char *columns[NUM_JOURNAL_COLUMNS];
 
-	fill_columns(columns, "confirmed", entry, intent, NULL);
+	fill_columns(journal, columns, "confirmed", entry, intent, NULL);
 	(void) insert_entry(journal, columns);
 }
 
@@ -404,6 +421,6 @@ journal_note_failure(const OwnedTable *journal, const JournalEntry *entry,
 	const char *columns[NUM_JOURNAL_COLUMNS];
 	Message		result;
 
-	fill_columns(columns, "failed", entry, intent, unpack_sql_state(sqlstate));
+	fill_columns(journal, columns, "failed", entry, intent, unpack_sql_state(sqlstate));
 	(void) write_apart(journal, columns, &result);
 }

@@ -9,6 +9,7 @@
 #include "catalog/pg_class.h"
 #include "miscadmin.h"
 #include "utils/builtins.h"
+#include "utils/inval.h"
 #include "utils/lsyscache.h"
 #include "utils/snapmgr.h"
 #include "utils/syscache.h"
@@ -48,20 +49,36 @@ owned_table_open(const char *name, Oid extension_schema)
 	return table;
 }
 
+/* By the table's OID: while the network was waited for, its name may have changed. */
+static SPIPlanPtr
+prepare(const OwnedTable *table, OwnedQuery *query)
+{
+	const OwnedTable *now = owned_table_find(table->relid);
+	SPIPlanPtr	plan;
+
+	if (now == NULL)
+		ereport(ERROR,
+				(errcode(ERRCODE_UNDEFINED_TABLE),
+				 errmsg("table %s has been dropped", table->qualified_name)));
+	plan = SPI_prepare(psprintf(query->text, now->qualified_name), query->nargs, query->argtypes);
+	if (plan == NULL || SPI_keepplan(plan) != 0)
+		elog(ERROR, "could not prepare a query on %s: %s", now->qualified_name,
+			 SPI_result_code_string(SPI_result));
+	return plan;
+}
+
 static SPIPlanPtr
 plan_of(const OwnedTable *table, OwnedQuery *query)
 {
 	SPIPlanPtr	plan = query->plan;
 
+	AcceptInvalidationMessages();
 	if (plan != NULL && query->planned_for == table->relid && SPI_plan_is_valid(plan))
 		return plan;
 	query->plan = NULL;
 	if (plan != NULL)
 		SPI_freeplan(plan);
-	plan = SPI_prepare(psprintf(query->text, table->qualified_name), query->nargs, query->argtypes);
-	if (plan == NULL || SPI_keepplan(plan) != 0)
-		elog(ERROR, "could not prepare a query on %s: %s", table->qualified_name,
-			 SPI_result_code_string(SPI_result));
+	plan = prepare(table, query);
 	query->plan = plan;
 	query->planned_for = table->relid;
 	return plan;

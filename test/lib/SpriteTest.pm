@@ -47,9 +47,12 @@ sub sim
 # Creates the extension in a node and points its server at the simulator.
 sub connect_node
 {
-	my ($node) = @_;
-	$node->safe_psql('postgres', qq(
-		CREATE EXTENSION sprite_lockdown;
+	my ($node, $database, $schema) = @_;
+	$schema //= 'public';
+	$node->safe_psql($database // 'postgres', qq(
+		SET client_min_messages = warning;
+		CREATE SCHEMA IF NOT EXISTS $schema;
+		CREATE EXTENSION sprite_lockdown SCHEMA $schema;
 		ALTER SERVER sprites OPTIONS (SET api_url 'http://127.0.0.1:$port');
 		CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '$TOKEN');
 	));
@@ -58,9 +61,9 @@ sub connect_node
 # Starts a query in a psql of its own; {pid} is its backend's.
 sub start_query
 {
-	my ($node, $query) = @_;
+	my ($node, $query, $database) = @_;
 	my %caller = (out => '', err => '');
-	$caller{psql} = IPC::Run::start([ 'psql', '-X', '-q', '-A', '-t', '-d', $node->connstr('postgres'), '-v', 'VERBOSITY=sqlstate',
+	$caller{psql} = IPC::Run::start([ 'psql', '-X', '-q', '-A', '-t', '-d', $node->connstr($database // 'postgres'), '-v', 'VERBOSITY=sqlstate',
 		'-c', 'SELECT pg_backend_pid()', '-c', $query ], '<', \undef, '>', \$caller{out}, '2>', \$caller{err});
 	$caller{psql}->pump until $caller{out} =~ /^(\d+)\n/;
 	$caller{pid} = $1;

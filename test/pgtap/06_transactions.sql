@@ -1,5 +1,5 @@
 -- A hand-back in transactions of every kind, several in one, and in SQL of every form.
-SELECT plan(29);
+SELECT plan(33);
 CREATE FUNCTION reason(name text, policy jsonb DEFAULT egress_policy(), session_key text DEFAULT NULL) RETURNS text LANGUAGE sql AS
 $$ SELECT h.reason FROM sprite_get_or_create(name, policy, session_key) AS h $$;
 
@@ -72,6 +72,17 @@ SELECT is(sim.requests(), 10, 'SELECT (f()).* calls once for each column, as the
 SET parallel_setup_cost = 0; SET parallel_tuple_cost = 0; SET min_parallel_table_scan_size = 0;
 CREATE TABLE names AS SELECT 'm1'::text AS n FROM generate_series(1, 5);
 SELECT is((SELECT count(*) FROM names, LATERAL sprite_get_or_create(n, egress_policy()) AS h WHERE h.reason = 'proven'), 5::bigint, 'a query that could be parallel');
+-- nor does a function that claims to be safe
+CREATE FUNCTION unsafe(name text) RETURNS text LANGUAGE plpgsql PARALLEL SAFE AS $$ BEGIN RETURN (SELECT h.reason FROM sprite_get_or_create(name, egress_policy('open')) AS h); END $$;
+CREATE FUNCTION unsafe_destroy(name text) RETURNS boolean LANGUAGE plpgsql PARALLEL SAFE AS $$ BEGIN RETURN sprite_destroy(name); END $$;
+-- by its new name, and by its old one
+SELECT set_config(name, 'on', false) FROM pg_settings WHERE name IN ('debug_parallel_query', 'force_parallel_mode');
+SELECT sim.clear();
+SELECT throws_ok('SELECT unsafe(n) FROM names', '25000', NULL, 'a hand-back in a parallel worker is refused');
+SELECT throws_ok('SELECT unsafe_destroy(n) FROM names', '25000', NULL, 'so is a destroy');
+SELECT set_config(name, 'off', false) FROM pg_settings WHERE name IN ('debug_parallel_query', 'force_parallel_mode');
+SELECT is(sim.requests(), 0, 'and nothing is sent');
+SELECT is(reason('m1'), 'proven', 'nor is anything in doubt');
 
 -- several sessions on one Sprite
 SELECT is(reason('shared', session_key => 'a'), 'fresh', 'one session');

@@ -1,5 +1,5 @@
 -- A row rolls back and a VM does not: no rollback leaves a proof that is false.
-SELECT plan(59);
+SELECT plan(62);
 CREATE FUNCTION reason(name text, policy jsonb DEFAULT egress_policy(), session_key text DEFAULT NULL) RETURNS text LANGUAGE plpgsql AS
 $$ BEGIN RETURN (SELECT h.reason FROM sprite_get_or_create(name, policy, session_key) AS h); EXCEPTION WHEN SQLSTATE 'SP003' OR SQLSTATE '58000' OR SQLSTATE '22023' THEN RETURN SQLSTATE; END $$;
 CREATE FUNCTION runs(name text, policy jsonb DEFAULT egress_policy()) RETURNS boolean LANGUAGE sql AS
@@ -114,6 +114,16 @@ SELECT is((SELECT count(DISTINCT sprite_name) FROM lockdown_journal), (SELECT co
 SELECT is(prune_lockdown_journal('30 days'), 0::bigint, 'what was pruned is gone');
 SELECT is(reason('hole'), 'proven', 'proofs stay');
 SELECT is(reason('epoch', egress_policy('open')), 'in_doubt', 'and doubts');
+
+-- what the database has set is not for the worker
+SELECT format('ALTER DATABASE %I SET default_transaction_read_only = on', current_database()) \gexec
+SELECT format('ALTER DATABASE %I SET default_transaction_isolation = serializable', current_database()) \gexec
+SELECT is(reason('settings'), 'fresh', 'the database''s settings for transactions do not keep the worker from writing');
+UPDATE pg_database SET datallowconn = false WHERE datname = current_database();
+SELECT is(reason('settings', egress_policy('open')), 'policy_changed', 'nor that it lets nobody in any more');
+SELECT is(entries('settings'), 'intent create, confirmed create, intent push, confirmed push', 'and all is on record');
+UPDATE pg_database SET datallowconn = true WHERE datname = current_database();
+SELECT format('ALTER DATABASE %I RESET ALL', current_database()) \gexec
 
 -- callers cannot write it, nor hide from it
 CREATE ROLE pgtap_journal;

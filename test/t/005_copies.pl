@@ -81,6 +81,15 @@ $other->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $other->
 $other->safe_psql('postgres', "ALTER SERVER sprites OPTIONS (SET api_url '" . SpriteTest::url() . "'); CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '$TOKEN')");
 copy_is_careful($other, 'dump in another cluster');
 
+# the same dump in the place of what it is a dump of
+my $later = $other->basedir . '/later.sql';
+$other->command_ok([ 'pg_dump', '-d', $other->connstr('postgres'), '-f', $later ], 'another dump');
+is($other->safe_psql('postgres', hand_back('two.example')), 'policy_changed', 'the cluster goes on');
+$other->safe_psql('postgres', 'DROP EXTENSION sprite_lockdown CASCADE');
+$other->command_ok([ 'psql', '-X', '-q', '-v', 'ON_ERROR_STOP=1', '-d', $other->connstr('postgres'), '-f', $later ], 'the dump is restored in its place');
+$other->safe_psql('postgres', "ALTER SERVER sprites OPTIONS (SET api_url '" . SpriteTest::url() . "'); CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '$TOKEN')");
+copy_is_careful($other, 'dump in the same database');
+
 # a copy of the database in its own cluster
 sim('vm/x/policy', { rules => [ { domain => 'two.example', action => 'allow' }, { domain => '*', action => 'deny' } ] });
 $other->safe_psql('template1', 'CREATE DATABASE twin TEMPLATE postgres');
