@@ -4,6 +4,7 @@
 #   make demo, make test                     do their own set-up on Debian 12
 #   make test TESTS='unit pgtap/03_*'        some of the tests
 #   make soak SECONDS=600                    random histories for as long as asked
+#   make model                               SPIN searches the model of the protocol
 #   make lint                                clang-tidy, shellcheck
 
 EXTENSION = sprite_lockdown
@@ -18,7 +19,7 @@ SOURCES = \
 	src/reply.c src/api_json.c src/api_result.c src/sprites_api.c \
 	src/owned_table.c src/sessions.c src/journal.c src/arguments.c src/lockdown.c src/handback.c
 OBJS = $(SOURCES:.c=.o)
-SHELL_SCRIPTS = $(wildcard .ci/run test/setup test/run test/*/run test/*/*.sh)
+SHELL_SCRIPTS = $(wildcard .ci/run test/setup test/run test/*/run test/*/*.sh docs/*/run)
 
 # These need no platform; the rest of the tests is run by "make test".
 REGRESS = pure encoding arguments options privileges settings
@@ -28,7 +29,7 @@ PG_CONFIG ?= pg_config
 PKG_CONFIG ?= pkg-config
 
 # Goals that install what the others need, or need nothing.
-ifeq ($(filter demo test soak,$(MAKECMDGOALS)),)
+ifeq ($(filter demo test soak model,$(MAKECMDGOALS)),)
 
 ifeq ($(shell command -v $(PG_CONFIG) 2>/dev/null),)
 $(error $(PG_CONFIG) was not found. Install the server's development files \
@@ -86,13 +87,16 @@ lint:
 
 else
 
-.PHONY: demo test soak
+.PHONY: demo test soak model
 demo:
 	@./test/demo/run
 test:
 	@./test/run $(TESTS)
 soak:
 	@SOAK=$(or $(SECONDS),600) ./test/run checker
+model:
+	@./test/setup
+	@./docs/model/run
 clean:
 	@$(MAKE) --no-print-directory clean MAKECMDGOALS=
 
