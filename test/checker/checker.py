@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Tries to get a VM handed back that does not run the asked-for policy.
 
-A seeded random driver plays histories: several sessions and names, hand-backs under
-different policies, commit, rollback, savepoints, cancels and killed backends, and on the
-platform's side VMs that are replaced or deleted, replies that are lost before or after
-their effect, errors, malformed replies, pushes that are accepted and not stored.  After
-every hand-back that returned it asks the simulator's books: does the VM with that id run
-that policy now, and has any command ever reached a VM while it was open?
+A seeded random driver plays histories: several sessions, names and foreign servers,
+hand-backs under different policies, one after another and at once, commit, rollback,
+savepoints, prepared transactions, cancels, killed backends and pruning, and on the
+platform's side VMs that are replaced or deleted, also amid a call, replies that are lost
+before or after their effect, errors, malformed replies, pushes that are accepted and not
+stored.  After every hand-back that returned it asks the simulator's books: does the VM
+with that id run that policy now, and has any command ever reached a VM while it was open?
 
 A violation is shrunk to the steps that it takes and printed with its seed.
 
@@ -35,9 +36,10 @@ sys.path.insert(0, os.path.join(HERE, "..", "sim"))
 from sprites_sim import DEFAULT_TOKEN, Server                       # noqa: E402
 
 SESSIONS = 3
-NAMES = ("alpha", "beta")
-KEYS = ("one", "two")
-HOSTS = ("a.example", "b.example", "c.example")
+NAMES = ("alpha", "alpha", "beta")
+KEYS = ("one", "one", "two")
+SERVERS = ("sprites", "sprites", "again")
+HOSTS = ("a.example", "b.example")
 MARK = "--end--"
 # What a caller waits for a lock that another session of the same driver holds.
 LOCK_TIMEOUT_MS = 40
@@ -152,6 +154,9 @@ CREATE SCHEMA sprite;
 CREATE EXTENSION sprite_lockdown SCHEMA sprite;
 ALTER SERVER sprites OPTIONS (SET api_url '%(u)s');
 CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '%(t)s');
+-- the same account once more
+CREATE SERVER again FOREIGN DATA WRAPPER sprite_lockdown OPTIONS (api_url '%(u)s');
+CREATE USER MAPPING FOR CURRENT_USER SERVER again OPTIONS (token '%(t)s');
 """ % {"d": self.database, "u": url, "t": DEFAULT_TOKEN}).returncode
 
     def close(self):
@@ -173,6 +178,8 @@ CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '%(t)s');
                 session.run("ROLLBACK;")
         self.platform.reset()
         self.tokens = {}
+        for name in self.prepared():
+            self.control.run("ROLLBACK PREPARED '%s';" % name)
         while self.control.run("DELETE FROM sprite.machine_sessions;"
                                "DELETE FROM sprite.lockdown_journal;") != []:
             pass
@@ -207,37 +214,53 @@ CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '%(t)s');
         self.tokens[vm.name] = token
         return None
 
+    def prepared(self):
+        lines = self.control.run("SELECT gid FROM pg_prepared_xacts WHERE database = current_database();")
+        return [line for line in lines if line.startswith(self.database)]
+
     def rob(self):
         if self.blind == "journal":
             self.control.run("DELETE FROM sprite.lockdown_journal;")
 
-    def call(self, name, host, key):
+    def call(self, name, host, key, server):
         if key == "own":
-            call = "sprite_ensure_lockdown('%s', %s, %s)" % (
-                name, policy_sql(host), "'%s'" % self.tokens[name] if name in self.tokens else "NULL")
+            call = "sprite_ensure_lockdown('%s', %s, %s, server => '%s')" % (
+                name, policy_sql(host), "'%s'" % self.tokens[name] if name in self.tokens else "NULL",
+                server)
         else:
-            call = "sprite_get_or_create('%s', %s, '%s')" % (name, policy_sql(host), key)
+            call = "sprite_get_or_create('%s', %s, '%s', server => '%s')" % (
+                name, policy_sql(host), key, server)
         return "SELECT sprite_id, reason, policy_hash, egress_policy_token FROM %s;" % call
 
-    def do_hand_back(self, number, name, host, key):
+    def do_hand_back(self, number, *call):
         self.rob()
-        return self.check(self.sessions[number].run(self.call(name, host, key)), host)
+        return self.check(self.sessions[number].run(self.call(*call)), call[1])
 
     def do_sql(self, number, sql):
         self.sessions[number].run(sql)
 
-    def do_destroy(self, number, name):
-        self.sessions[number].run("SELECT sprite_destroy('%s');" % name)
+    def do_destroy(self, number, name, server):
+        self.sessions[number].run("SELECT sprite_destroy('%s', '%s');" % (name, server))
 
-    def interrupt(self, number, name, host, key, kind, when, act):
-        """Holds a hand-back at a step and does something to its backend there."""
+    def do_prune(self):
+        self.control.run("SELECT sprite.prune_lockdown_journal('0 s');")
+
+    def do_prepare(self, number):
+        self.sessions[number].run("PREPARE TRANSACTION '%s_%d';" % (self.database, number))
+
+    def do_end_prepared(self, number, how):
+        """By a session that has no part in it."""
+        self.control.run("%s PREPARED '%s_%d';" % (how, self.database, number))
+
+    def interrupt(self, number, name, host, key, server, kind, when, act):
+        """Holds a hand-back at a step and does something there, to its backend say."""
         self.rob()
         session = self.sessions[number]
         if session.process is None:
             session.connect()
         with self.platform.lock:
             hold = self.platform.add_hold({"kind": kind, "name": name, "when": when})
-        session.send(self.call(name, host, key))
+        session.send(self.call(name, host, key, server))
         finished = threading.Event()
         lines = []
         reader = threading.Thread(target=lambda: (lines.extend(session.receive()), finished.set()))
@@ -245,27 +268,55 @@ CREATE USER MAPPING FOR CURRENT_USER SERVER sprites OPTIONS (token '%(t)s');
         reader.start()
         self.platform.wait_for(lambda: self.platform.held or finished.is_set(), 10)
         if self.platform.held:
-            act(pid)
-            finished.wait(10)
+            act(pid, finished)
         self.platform.release(hold)
         reader.join()
         return self.check(lines, host)
 
-    def do_cancel(self, number, name, host, key, kind, when):
+    def do_cancel(self, *held):
         self.faults["cancel"] += 1
-        return self.interrupt(number, name, host, key, kind, when,
-                              lambda pid: self.control.run("SELECT pg_cancel_backend(%d);" % pid))
+        return self.interrupt(*held, self.end("SELECT pg_cancel_backend(%d);"))
 
-    def do_terminate(self, number, name, host, key, kind, when):
+    def do_terminate(self, *held):
         self.faults["terminate"] += 1
-        return self.interrupt(number, name, host, key, kind, when,
-                              lambda pid: self.control.run("SELECT pg_terminate_backend(%d);" % pid))
+        return self.interrupt(*held, self.end("SELECT pg_terminate_backend(%d);"))
 
-    def do_kill(self, number, name, host, key, kind, when):
+    def end(self, sql):
+        def act(pid, finished):
+            self.control.run(sql % pid)
+            finished.wait(10)
+        return act
+
+    def do_amid(self, what, *held):
+        """Another client of the platform, while the call is under way."""
+        return self.interrupt(*held, lambda *_: self.do_outside(held[1], what))
+
+    def do_overlap(self, number, key, server, *held):
+        """
+        Another session asks for the same Sprite and policy while the call is under way: for
+        another policy, the first handle could be stale before it is looked at.
+        """
+        self.faults["call at the same time"] += 1
+        session = self.sessions[number]
+        if number == held[0]:
+            return None
+
+        sent = []
+
+        def act(*_):
+            session.send(self.call(held[1], held[2], key, server))
+            sent.append(True)
+        violation = self.interrupt(*held, act)
+        return violation or (self.check(session.receive(), held[2]) if sent else None)
+
+    def do_kill(self, *held):
         """The whole server restarts after a backend that was killed."""
         self.faults["kill and crash-restart"] += 1
-        violation = self.interrupt(number, name, host, key, kind, when,
-                                   lambda pid: os.kill(pid, signal.SIGKILL))
+
+        def act(pid, finished):
+            os.kill(pid, signal.SIGKILL)
+            finished.wait(10)
+        violation = self.interrupt(*held, act)
         for session in self.sessions + [self.control]:
             session.close()
         self.control.connect()
@@ -305,27 +356,43 @@ FAULTS = (
 
 
 def random_call(rng):
-    return (rng.randrange(SESSIONS), rng.choice(NAMES), rng.choice(HOSTS), rng.choice(KEYS + ("own",)))
+    return (rng.randrange(SESSIONS), rng.choice(NAMES), rng.choice(HOSTS),
+            rng.choice(KEYS + ("own",)), rng.choice(SERVERS))
+
+
+def random_held(rng, kinds=KINDS):
+    """A call, and where it is to be held."""
+    return random_call(rng) + (rng.choice(kinds), rng.choice(("before", "after")))
 
 
 def random_step(rng):
     dice = rng.random()
     if dice < KILL_SHARE:
-        return ("kill",) + random_call(rng) + (rng.choice(KINDS), rng.choice(("before", "after")))
-    if dice < 0.40:
+        return ("kill",) + random_held(rng)
+    if dice < 0.38:
         return ("hand_back",) + random_call(rng)
-    if dice < 0.60:
+    if dice < 0.56:
         sql = rng.choice(("BEGIN;", "BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT 1;",
                           "BEGIN ISOLATION LEVEL SERIALIZABLE; SELECT 1;", "COMMIT;", "COMMIT;",
                           "ROLLBACK;", "ROLLBACK;", "SAVEPOINT s;", "ROLLBACK TO s;", "RELEASE s;"))
         return ("sql", rng.randrange(SESSIONS), sql)
-    if dice < 0.66:
-        return (rng.choice(("cancel", "cancel", "terminate")),) + random_call(rng) + (
-            rng.choice(KINDS), rng.choice(("before", "after")))
-    if dice < 0.76:
+    if dice < 0.57:
+        return ("prepare", rng.randrange(SESSIONS))
+    if dice < 0.59:
+        return ("end_prepared", rng.randrange(SESSIONS), rng.choice(("COMMIT", "ROLLBACK")))
+    if dice < 0.60:
+        return ("prune",)
+    if dice < 0.65:
+        return (rng.choice(("cancel", "cancel", "terminate")),) + random_held(rng)
+    if dice < 0.67:
+        # the mkdir of a VM that was replaced right before it is nobody's to prevent
+        return ("amid", rng.choice(("replace", "delete"))) + random_held(rng, KINDS[:-1])
+    if dice < 0.70:
+        return ("overlap", rng.randrange(SESSIONS), rng.choice(KEYS), rng.choice(SERVERS)) + random_held(rng)
+    if dice < 0.78:
         return ("outside", rng.choice(NAMES), rng.choice(("replace", "replace", "delete", "create")))
-    if dice < 0.80:
-        return ("destroy", rng.randrange(SESSIONS), rng.choice(NAMES))
+    if dice < 0.81:
+        return ("destroy", rng.randrange(SESSIONS), rng.choice(NAMES), rng.choice(SERVERS))
     label, fault = rng.choice(FAULTS)
     kind = rng.choice(("policy_set", "policy_set", "policy_get", "create", "get", "exec", "delete"))
     return ("fault", label, dict(fault, kind=kind, name=rng.choice(NAMES)))
@@ -333,7 +400,7 @@ def random_step(rng):
 
 def random_history(seed):
     rng = random.Random(seed)
-    return [random_step(rng) for _ in range(rng.randrange(6, 22))]
+    return [random_step(rng) for _ in range(rng.randrange(5, 18))]
 
 
 def shrink(driver, history):

@@ -161,6 +161,7 @@ start_cluster()
 		port = $CLUSTER_PORT
 		fsync = off
 		max_connections = 60
+		max_prepared_transactions = 20
 		log_min_messages = warning
 		log_checkpoints = off
 	END
