@@ -19,7 +19,7 @@ SOURCES = \
 	src/reply.c src/api_json.c src/api_result.c src/sprites_api.c \
 	src/owned_table.c src/sessions.c src/journal.c src/arguments.c src/lockdown.c src/handback.c
 OBJS = $(SOURCES:.c=.o)
-SHELL_SCRIPTS = $(wildcard .ci/run test/setup test/run test/*/run test/*/*.sh docs/*/run)
+SHELL_SCRIPTS = $(wildcard .ci/run test/setup test/run test/*/run test/*/*.sh docs/*/run bench/run)
 
 # These need no platform; the rest of the tests is run by "make test".
 REGRESS = pure encoding arguments options privileges settings
