@@ -25,7 +25,7 @@ BEGIN
 		WHEN 'in_doubt' THEN INSERT INTO lockdown_journal (role_name, server_name, sprite_name, kind, action, epoch) VALUES (current_user, 'sprites', 'r', 'intent', 'push', '-');
 		WHEN 'epoch_changed' THEN UPDATE lockdown_journal SET epoch = 'another';
 		WHEN 'expired' THEN UPDATE lockdown_journal SET recorded_at = now() - interval '2 days'; SET sprite_lockdown.proof_max_age = '1d';
-		WHEN 'drifted' THEN INSERT INTO lockdown_journal (role_name, server_name, sprite_name, kind, epoch) VALUES (current_user, 'sprites', 'r', 'drifted', '-');
+		WHEN 'drifted' THEN INSERT INTO lockdown_journal (role_name, server_name, sprite_name, kind, epoch) SELECT current_user, 'sprites', 'r', 'drifted', epoch FROM lockdown_journal ORDER BY entry_id DESC LIMIT 1;
 		ELSE NULL;
 	END CASE;
 	RETURN sim.vm('r')->>'id';
