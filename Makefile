@@ -17,7 +17,9 @@ SOURCES = \
 	src/domain.c src/policy.c src/proof.c src/argv.c src/policy_sql.c \
 	src/endpoint.c src/http.c src/http_url.c \
 	src/reply.c src/api_json.c src/api_result.c src/sprites_api.c \
-	src/owned_table.c src/sessions.c src/journal.c src/arguments.c src/lockdown.c src/handback.c
+	src/owned_table.c src/sessions.c src/journal.c src/name_lock.c src/lockdown.c \
+	src/exec_script.c src/workspace.c \
+	src/arguments.c src/entry.c src/handback.c src/workspace_sql.c
 OBJS = $(SOURCES:.c=.o)
 SHELL_SCRIPTS = $(wildcard .ci/run test/setup test/run test/*/run test/*/*.sh docs/*/run bench/run)
 

@@ -110,7 +110,10 @@ INSERT INTO calls (function, arguments) VALUES
 	('sprite_lockdown_plan', '''x'', ''{"rules": [{"domain": "*", "action": "deny"}]}'''),
 	('sprite_destroy', '''x'''),
 	('sprite_list', '''x'''),
-	('sprite_network_policy', '''x''');
+	('sprite_network_policy', '''x'''),
+	('sprite_exec', '''x'', ''true'', allow_unproven => true'),
+	('sprite_read_file', '''x'', ''/f'', allow_unproven => true'),
+	('sprite_write_file', '''x'', ''/f'', '''', allow_unproven => true');
 CREATE TABLE outcomes (step text, function text, code text);
 -- Calls every function that talks to the network as the current user.
 CREATE FUNCTION try(step text, server name DEFAULT 'sprites') RETURNS void LANGUAGE sql AS

@@ -368,6 +368,55 @@ LANGUAGE C VOLATILE PARALLEL UNSAFE;
 COMMENT ON FUNCTION @extschema@.sprite_network_policy(text, name) IS
 'the network policy that the VM says it runs';
 
+--
+-- Work in the VM
+--
+CREATE FUNCTION @extschema@.sprite_exec(
+	name text,
+	command text,
+	args text[] DEFAULT '{}',
+	cwd text DEFAULT '/workspace',
+	env jsonb DEFAULT NULL,
+	stdin bytea DEFAULT NULL,
+	timeout interval DEFAULT '30 s',
+	server name DEFAULT 'sprites',
+	allow_unproven boolean DEFAULT false,
+	OUT exit_code integer,
+	OUT stdout bytea,
+	OUT stderr bytea
+)
+RETURNS record
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.sprite_exec(text, text, text[], text, jsonb, bytea, interval, name, boolean) IS
+'runs a command once in cwd, which is made if it is not there; the time-out kills the command, not the VM';
+
+CREATE FUNCTION @extschema@.sprite_write_file(
+	name text,
+	path text,
+	content bytea,
+	mode integer DEFAULT NULL,
+	server name DEFAULT 'sprites',
+	allow_unproven boolean DEFAULT false
+)
+RETURNS void
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.sprite_write_file(text, text, bytea, integer, name, boolean) IS
+'writes a file and makes its parents; mode is that of chmod, as a number (420 is 0644)';
+
+CREATE FUNCTION @extschema@.sprite_read_file(
+	name text,
+	path text,
+	server name DEFAULT 'sprites',
+	allow_unproven boolean DEFAULT false
+)
+RETURNS bytea
+AS 'MODULE_PATHNAME'
+LANGUAGE C VOLATILE PARALLEL UNSAFE;
+COMMENT ON FUNCTION @extschema@.sprite_read_file(text, text, name, boolean) IS
+'the bytes of a file; NULL when there is no such file';
+
 -- What reaches the platform is for whom it is granted to.
 REVOKE EXECUTE ON FUNCTION
 	@extschema@.sprite_get_or_create(text, jsonb, text, jsonb, name),
@@ -376,5 +425,8 @@ REVOKE EXECUTE ON FUNCTION
 	@extschema@.sprite_lockdown_plan(text, jsonb, text, name),
 	@extschema@.sprite_destroy(text, name),
 	@extschema@.sprite_list(text, name),
-	@extschema@.sprite_network_policy(text, name)
+	@extschema@.sprite_network_policy(text, name),
+	@extschema@.sprite_exec(text, text, text[], text, jsonb, bytea, interval, name, boolean),
+	@extschema@.sprite_write_file(text, text, bytea, integer, name, boolean),
+	@extschema@.sprite_read_file(text, text, name, boolean)
 FROM PUBLIC;

@@ -38,6 +38,7 @@ static const OutcomeInfo outcomes[] = {
 	[API_TOO_LARGE] = {ERRCODE_PROGRAM_LIMIT_EXCEEDED, "the reply is too large"},
 	[API_MALFORMED] = {ERRCODE_PROTOCOL_VIOLATION, "the reply makes no sense"},
 	[API_UNFINISHED] = {ERRCODE_SPRITE_NOT_CONFIRMED, "the command's end was not reported"},
+	[API_NO_FILE] = {ERRCODE_UNDEFINED_FILE, "there is no such file or directory"},
 };
 
 /* ------------------------------------------------------------------------

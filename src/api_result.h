@@ -24,6 +24,9 @@
 #define PHASE_POLICY_GET	"policy_get"
 #define PHASE_POLICY_SET	"policy_set"
 #define PHASE_EXEC			"exec"
+#define PHASE_RUN			"run"
+#define PHASE_FS_READ		"fs_read"
+#define PHASE_FS_WRITE		"fs_write"
 
 typedef enum ApiOutcome
 {
@@ -39,7 +42,8 @@ typedef enum ApiOutcome
 	API_LOST,					/* no whole reply: the effect is unknown */
 	API_TOO_LARGE,				/* the reply passes a limit */
 	API_MALFORMED,				/* the reply is not what the contract says */
-	API_UNFINISHED				/* exec only: the reply has no exit code */
+	API_UNFINISHED,				/* exec only: the reply has no exit code */
+	API_NO_FILE					/* files only: there is none, in a Sprite that exists */
 } ApiOutcome;
 
 typedef struct ApiResult

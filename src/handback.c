@@ -13,12 +13,12 @@
 #include "miscadmin.h"
 #include "utils/builtins.h"
 #include "utils/jsonb.h"
-#include "utils/lsyscache.h"
 #include "utils/timestamp.h"
 #include "utils/tuplestore.h"
 
 #include "arguments.h"
 #include "compat.h"
+#include "entry.h"
 #include "lockdown.h"
 
 PG_FUNCTION_INFO_V1(sprite_get_or_create);
@@ -38,37 +38,11 @@ PG_FUNCTION_INFO_V1(sprite_network_policy);
  * ------------------------------------------------------------------------
  */
 
-static char *
-name_argument(FunctionCallInfo fcinfo, int i)
-{
-	if (PG_ARGISNULL(i))
-		argument_missing("name");
-	return argument_sprite_name(PG_GETARG_TEXT_PP(i));
-}
-
-/*
- * The extension is not relocatable, so the schema of the function that was
- * called is where its table and its validator are.
- */
-static Oid
-extension_schema(FunctionCallInfo fcinfo)
-{
-	return get_func_namespace(fcinfo->flinfo->fn_oid);
-}
-
-static Endpoint *
-server_argument(FunctionCallInfo fcinfo, int i)
-{
-	if (PG_ARGISNULL(i))
-		argument_missing("server");
-	return endpoint_open(NameStr(*PG_GETARG_NAME(i)), extension_schema(fcinfo));
-}
-
 static void
 open_tables(FunctionCallInfo fcinfo, LockdownCall *call)
 {
-	call->sessions = owned_table_open(SESSION_TABLE, extension_schema(fcinfo));
-	call->journal = owned_table_open(JOURNAL_TABLE, extension_schema(fcinfo));
+	call->sessions = owned_table_open(SESSION_TABLE, entry_schema(fcinfo));
+	call->journal = owned_table_open(JOURNAL_TABLE, entry_schema(fcinfo));
 }
 
 static void
@@ -92,18 +66,6 @@ session_key_argument(FunctionCallInfo fcinfo, int i, const char *name)
  * Results
  * ------------------------------------------------------------------------
  */
-
-static TupleDesc
-result_row_type(FunctionCallInfo fcinfo)
-{
-	TupleDesc	desc;
-
-	if (get_call_result_type(fcinfo, NULL, &desc) != TYPEFUNC_COMPOSITE)
-		ereport(ERROR,
-				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
-				 errmsg("function returning record called in context that cannot accept type record")));
-	return BlessTupleDesc(desc);
-}
 
 static void
 set_text(Datum *values, bool *nulls, int i, const char *text)
@@ -129,7 +91,7 @@ form_handle(FunctionCallInfo fcinfo, const LockdownCall *call, const LockdownRes
 	set_text(values, nulls, 7, lockdown_reason_name(result->reason));
 	set_text(values, nulls, 8, call->policy_hash);
 	set_text(values, nulls, 9, result->token);
-	return HeapTupleGetDatum(heap_form_tuple(result_row_type(fcinfo), values, nulls));
+	return HeapTupleGetDatum(heap_form_tuple(entry_row_type(fcinfo), values, nulls));
 }
 
 /* ------------------------------------------------------------------------
@@ -154,7 +116,7 @@ hand_back(FunctionCallInfo fcinfo, LockdownCall *call, const char *command)
 	if (!PG_ARGISNULL(3))
 		call->config = argument_config(PG_GETARG_JSONB_P(3));
 	prevent_unless_writable(command);
-	call->endpoint = server_argument(fcinfo, 4);
+	call->endpoint = entry_server(fcinfo, 4);
 	open_tables(fcinfo, call);
 	lockdown_hand_back(call, &result);
 	return form_handle(fcinfo, call, &result);
@@ -165,7 +127,7 @@ sprite_get_or_create(PG_FUNCTION_ARGS)
 {
 	LockdownCall call = {0};
 
-	call.name = name_argument(fcinfo, 0);
+	call.name = entry_name(fcinfo, 0);
 	policy_argument(fcinfo, 1, &call);
 	call.session_key = session_key_argument(fcinfo, 2, call.name);
 	return hand_back(fcinfo, &call, "sprite_get_or_create()");
@@ -176,7 +138,7 @@ sprite_ensure_lockdown(PG_FUNCTION_ARGS)
 {
 	LockdownCall call = {0};
 
-	call.name = name_argument(fcinfo, 0);
+	call.name = entry_name(fcinfo, 0);
 	policy_argument(fcinfo, 1, &call);
 	if (!PG_ARGISNULL(2))
 		call.applied_token = text_to_cstring(PG_GETARG_TEXT_PP(2));
@@ -187,8 +149,8 @@ sprite_ensure_lockdown(PG_FUNCTION_ARGS)
 Datum
 sprite_attach(PG_FUNCTION_ARGS)
 {
-	char	   *name = name_argument(fcinfo, 0);
-	Endpoint   *endpoint = server_argument(fcinfo, 1);
+	char	   *name = entry_name(fcinfo, 0);
+	Endpoint   *endpoint = entry_server(fcinfo, 1);
 	Datum		values[HANDLE_COLUMNS] = {0};
 	bool		nulls[HANDLE_COLUMNS] = {0};
 	Sprite		sprite;
@@ -203,7 +165,7 @@ sprite_attach(PG_FUNCTION_ARGS)
 	values[5] = BoolGetDatum(false);
 	values[6] = BoolGetDatum(false);
 	nulls[0] = nulls[7] = nulls[8] = nulls[9] = true;
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(result_row_type(fcinfo), values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(entry_row_type(fcinfo), values, nulls)));
 }
 
 Datum
@@ -215,10 +177,10 @@ sprite_lockdown_plan(PG_FUNCTION_ARGS)
 	bool		nulls[PLAN_COLUMNS] = {0};
 	bool		exists;
 
-	call.name = name_argument(fcinfo, 0);
+	call.name = entry_name(fcinfo, 0);
 	policy_argument(fcinfo, 1, &call);
 	call.session_key = session_key_argument(fcinfo, 2, call.name);
-	call.endpoint = server_argument(fcinfo, 3);
+	call.endpoint = entry_server(fcinfo, 3);
 	open_tables(fcinfo, &call);
 
 	exists = lockdown_plan(&call, &result);
@@ -227,18 +189,18 @@ sprite_lockdown_plan(PG_FUNCTION_ARGS)
 	values[2] = BoolGetDatum(!exists);
 	values[3] = BoolGetDatum(lockdown_reason_applies(result.reason));
 	set_text(values, nulls, 4, lockdown_reason_name(result.reason));
-	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(result_row_type(fcinfo), values, nulls)));
+	PG_RETURN_DATUM(HeapTupleGetDatum(heap_form_tuple(entry_row_type(fcinfo), values, nulls)));
 }
 
 Datum
 sprite_destroy(PG_FUNCTION_ARGS)
 {
-	char	   *name = name_argument(fcinfo, 0);
+	char	   *name = entry_name(fcinfo, 0);
 	Endpoint   *endpoint;
 	LockdownCall call = {0};
 
 	prevent_unless_writable("sprite_destroy()");
-	endpoint = server_argument(fcinfo, 1);
+	endpoint = entry_server(fcinfo, 1);
 	open_tables(fcinfo, &call);
 	PG_RETURN_BOOL(lockdown_destroy(endpoint, call.sessions, call.journal, name));
 }
@@ -292,7 +254,7 @@ open_sink(FunctionCallInfo fcinfo)
 				(errcode(ERRCODE_FEATURE_NOT_SUPPORTED),
 				 errmsg("set-valued function called in context that cannot accept a set")));
 	old_context = MemoryContextSwitchTo(info->econtext->ecxt_per_query_memory);
-	sink.desc = CreateTupleDescCopy(result_row_type(fcinfo));
+	sink.desc = CreateTupleDescCopy(entry_row_type(fcinfo));
 	sink.store = tuplestore_begin_heap((info->allowedModes & SFRM_Materialize_Random) != 0,
 									   false, work_mem);
 	MemoryContextSwitchTo(old_context);
@@ -306,7 +268,7 @@ Datum
 sprite_list(PG_FUNCTION_ARGS)
 {
 	char	   *prefix = PG_ARGISNULL(0) ? pstrdup("") : argument_name_prefix(PG_GETARG_TEXT_PP(0));
-	Endpoint   *endpoint = server_argument(fcinfo, 1);
+	Endpoint   *endpoint = entry_server(fcinfo, 1);
 	ListSink	sink = open_sink(fcinfo);
 	ApiResult	result;
 
@@ -319,8 +281,8 @@ sprite_list(PG_FUNCTION_ARGS)
 Datum
 sprite_network_policy(PG_FUNCTION_ARGS)
 {
-	char	   *name = name_argument(fcinfo, 0);
-	Endpoint   *endpoint = server_argument(fcinfo, 1);
+	char	   *name = entry_name(fcinfo, 0);
+	Endpoint   *endpoint = entry_server(fcinfo, 1);
 	ReportedPolicy reported;
 	ApiResult	result;
 	char	   *text;

@@ -8,16 +8,15 @@
  */
 #include "postgres.h"
 
-#include "common/hashfn.h"
 #include "miscadmin.h"
 #include "storage/ipc.h"
-#include "storage/lock.h"
 #include "storage/pmsignal.h"
 #include "utils/memutils.h"
 #include "utils/timestamp.h"
 
 #include "http.h"
 #include "lockdown.h"
+#include "name_lock.h"
 #include "sprite_lockdown.h"
 
 /* Where agents work; made on a push only, and by whoever needs it later. */
@@ -39,9 +38,6 @@
  */
 #define UNDO_BUDGET_MS			5000
 
-/* Tells our locks from those of pg_advisory_lock(), whose classes are 1 and 2. */
-#define LOCK_CLASS				3
-
 typedef struct LockdownRun
 {
 	const LockdownCall *call;
@@ -61,41 +57,6 @@ typedef struct LockdownRun
 
 /* A step fills a result; run_step() decides what a failure means. */
 typedef void (*Step) (LockdownRun *run, ApiResult *result);
-
-/* ------------------------------------------------------------------------
- * Lock
- * ------------------------------------------------------------------------
- */
-
-static void
-lock_error_context(void *arg)
-{
-	errcontext("while waiting for another transaction that holds Sprite \"%s\"",
-			   (const char *) arg);
-}
-
-/*
- * Serialises all that is done to one name, up to the end of the transaction
- * (or of a subtransaction that rolls back).  The foreign server is not part of
- * the key, as two of them may lead to one account.  The key is a hash, so two
- * names may share a lock: that costs a wait, never more.
- */
-static void
-lock_name(const char *name)
-{
-	uint64		key = hash_bytes_extended((const unsigned char *) name, (int) strlen(name), 0);
-	ErrorContextCallback context = {
-		.previous = error_context_stack,
-		.callback = lock_error_context,
-		.arg = unconstify(char *, name)
-	};
-	LOCKTAG		tag;
-
-	SET_LOCKTAG_ADVISORY(tag, MyDatabaseId, (uint32) (key >> 32), (uint32) key, LOCK_CLASS);
-	error_context_stack = &context;
-	(void) LockAcquire(&tag, ExclusiveLock, false, false);
-	error_context_stack = context.previous;
-}
 
 /* ------------------------------------------------------------------------
  * Steps and their retries
@@ -188,6 +149,7 @@ intend(LockdownRun *run, const char *action, LockdownReason reason)
 
 	if (run->intent != 0)
 		return;
+	name_lock_change(run->call->name);
 	run->action = action;
 	if (run->result != NULL)
 		run->result->reason = reason;
@@ -586,7 +548,7 @@ start_run(const LockdownCall *call, LockdownResult *result)
 	run->result = result;
 	run->undo_context = AllocSetContextCreate(CurrentMemoryContext, "sprite_lockdown undo",
 											  ALLOCSET_SMALL_SIZES);
-	lock_name(call->name);
+	name_lock_call(call->name);
 	run->api = sprites_api_open(call->endpoint);
 	return run;
 }

@@ -28,6 +28,15 @@ static OwnedQuery contradict_query = {
 	.argtypes = {TEXTOID, TEXTOID, TEXTOID}
 };
 
+static OwnedQuery claim_query = {
+	.text = "SELECT 1 FROM %s"
+	" WHERE server_name OPERATOR(pg_catalog.=) $1 AND sprite_name OPERATOR(pg_catalog.=) $2"
+	" AND egress_policy_token OPERATOR(pg_catalog.<>) '' LIMIT 1",
+	.writes = false,
+	.nargs = 2,
+	.argtypes = {NAMEOID, TEXTOID}
+};
+
 static OwnedQuery touch_query = {
 	.text = "UPDATE %s SET last_active_at = pg_catalog.now()"
 	" WHERE session_key OPERATOR(pg_catalog.=) $1",
@@ -112,6 +121,24 @@ sessions_contradict(const OwnedTable *table, const char *sprite_name, const char
 
 	SPI_connect();
 	owned_table_run(table, &contradict_query, values, NULL);
+	found = SPI_processed > 0;
+	SPI_finish();
+	return found;
+}
+
+bool
+sessions_claim(const OwnedTable *table, const char *server_name, const char *sprite_name)
+{
+	NameData	server;
+	Datum		values[] = {
+		NameGetDatum(&server),
+		CStringGetTextDatum(sprite_name)
+	};
+	bool		found;
+
+	namestrcpy(&server, server_name);
+	SPI_connect();
+	owned_table_run(table, &claim_query, values, NULL);
 	found = SPI_processed > 0;
 	SPI_finish();
 	return found;

@@ -31,6 +31,10 @@ extern bool sessions_read(const OwnedTable *table, const char *session_key, Sess
 extern bool sessions_contradict(const OwnedTable *table, const char *sprite_name,
 								const char *sprite_id, const char *token);
 
+/* True if a row that names this Sprite has a token, whatever it says. */
+extern bool sessions_claim(const OwnedTable *table, const char *server_name,
+						   const char *sprite_name);
+
 /* Sets last_active_at and nothing else. */
 extern void sessions_touch(const OwnedTable *table, const char *session_key);
 

@@ -17,6 +17,7 @@
 #include "sprites_api.h"
 
 #define JSON_TYPE	"application/json"
+#define BYTES_TYPE	"application/octet-stream"
 
 /* The documentation allows 50 items a page; the schema allows 500. */
 #define LIST_PAGE_ITEMS	50
@@ -34,7 +35,10 @@ typedef struct ApiCall
 	char	   *path;
 	const char *accept;
 	char	   *body;			/* JSON, or NULL */
+	const void *bytes;			/* in its place: bytes, and how many */
+	size_t		nbytes;
 	int			timeout;		/* ms */
+	size_t		max_reply;		/* 0: sprite_lockdown.max_response_bytes */
 } ApiCall;
 
 SpritesApi *
@@ -90,12 +94,12 @@ perform(SpritesApi *api, const ApiCall *call, ApiResult *result)
 	request.bearer = api->endpoint->credential;
 	request.ca_file = api->endpoint->ca_file;
 	request.accept = call->accept;
-	request.content_type = call->body ? JSON_TYPE : NULL;
-	request.body = call->body;
-	request.body_len = call->body ? strlen(call->body) : 0;
+	request.content_type = call->bytes ? BYTES_TYPE : call->body ? JSON_TYPE : NULL;
+	request.body = call->bytes ? call->bytes : call->body;
+	request.body_len = call->bytes ? call->nbytes : call->body ? strlen(call->body) : 0;
 	request.timeout = Min(call->timeout, time_left);
 	request.connect_timeout = Min(sprite_connect_timeout, request.timeout);
-	request.max_body = sprite_max_response_bytes;
+	request.max_body = call->max_reply > 0 ? call->max_reply : (size_t) sprite_max_response_bytes;
 	request.interruptible = !api->uninterruptible;
 
 	reply = http_perform(&request);
@@ -481,4 +485,109 @@ sprites_api_make_directory(SpritesApi *api, const char *name, const char *direct
 											 api->endpoint->credential);
 	else
 		result->outcome = API_UNFINISHED;
+}
+
+/* ------------------------------------------------------------------------
+ * Work in the VM
+ * ------------------------------------------------------------------------
+ */
+
+/*
+ * The script travels in the body, as the platform's URLs hold no more than a
+ * few kilobytes.
+ */
+const char *
+sprites_api_run_script(SpritesApi *api, const char *name, const char *script, size_t len,
+					   int timeout, size_t max_reply, size_t *reply_len, ApiResult *result)
+{
+	ApiCall		call = {
+		.phase = PHASE_RUN,
+		.method = "POST",
+		.path = sprite_path(name, "/exec?cmd=sh&stdin=true&dir=%2F"),
+		.accept = "*/*",
+		.bytes = script,
+		.nbytes = len,
+		.timeout = timeout,
+		.max_reply = max_reply
+	};
+	HttpReply  *reply = perform(api, &call, result);
+
+	if (reply == NULL)
+		return NULL;
+	if (reply->status != 200)
+		api_result_malformed(result, "the call does not end with this status");
+	else if (!reply->framed)
+		result->outcome = API_UNFINISHED;
+	if (result->outcome != API_OK)
+		return NULL;
+	*reply_len = reply->body_len;
+	return reply->body;
+}
+
+static char *
+file_path(const char *name, const char *what, const char *path)
+{
+	return sprite_path(name, psprintf("/fs/%s?path=%s&workingDir=%%2F", what,
+									  http_escape_segment(path)));
+}
+
+/*
+ * A daemon that has no such file and a platform that has no such Sprite both
+ * say 404; the former names the error, or says it in its words.
+ */
+static bool
+is_no_such_file(const ApiResult *result)
+{
+	if (result->outcome != API_ABSENT || result->status != 404)
+		return false;
+	if (result->code != NULL && strcmp(result->code, "ENOENT") == 0)
+		return true;
+	return result->text != NULL && pg_strcasecmp(result->text, "no such file or directory") == 0;
+}
+
+const char *
+sprites_api_file_read(SpritesApi *api, const char *name, const char *path,
+					  size_t *len, ApiResult *result)
+{
+	ApiCall		call = {
+		.phase = PHASE_FS_READ,
+		.method = "GET",
+		.path = file_path(name, "read", path),
+		.accept = "*/*",
+		.timeout = sprite_request_timeout
+	};
+	HttpReply  *reply = perform(api, &call, result);
+
+	if (is_no_such_file(result))
+		result->outcome = API_NO_FILE;
+	if (reply == NULL)
+		return NULL;
+	if (reply->status != 200)
+		api_result_malformed(result, "the call does not end with this status");
+	else if (!reply->framed)
+		result->outcome = API_UNFINISHED;
+	*len = reply->body_len;
+	return reply->body;
+}
+
+/* Sources disagree on the name of the parameter that makes parents, so both are sent. */
+void
+sprites_api_file_write(SpritesApi *api, const char *name, const char *path, int mode,
+					   const void *bytes, size_t len, ApiResult *result)
+{
+	char	   *mode_text = mode >= 0 ? psprintf("&mode=%04o", (unsigned int) mode) : "";
+	ApiCall		call = {
+		.phase = PHASE_FS_WRITE,
+		.method = "PUT",
+		.path = psprintf("%s%s&mkdirParents=true&mkdir=true",
+						 file_path(name, "write", path), mode_text),
+		.accept = "*/*",
+		.bytes = bytes,
+		.nbytes = len,
+		.timeout = sprite_request_timeout
+	};
+
+	(void) perform(api, &call, result);
+	if (is_no_such_file(result))
+		result->outcome = API_NO_FILE;
 }

@@ -74,6 +74,26 @@ extern void sprites_api_policy_set(SpritesApi *api, const char *name,
 extern void sprites_api_make_directory(SpritesApi *api, const char *name, const char *directory,
 									   int timeout, int *exit_code, ApiResult *result);
 
+/*
+ * Runs a script by sh in the VM.  timeout is in ms, max_reply in bytes.  The
+ * reply's bytes, ids of messages and all, when outcome is API_OK.
+ */
+extern const char *sprites_api_run_script(SpritesApi *api, const char *name,
+										  const char *script, size_t len, int timeout,
+										  size_t max_reply, size_t *reply_len,
+										  ApiResult *result);
+
+/*
+ * A file's bytes.  path is in UTF-8 and taken from the root.  API_NO_FILE when
+ * the VM has no such file, or nothing to write it into.
+ */
+extern const char *sprites_api_file_read(SpritesApi *api, const char *name, const char *path,
+										 size_t *len, ApiResult *result);
+
+/* mode is that of chmod; -1 leaves it to the platform. */
+extern void sprites_api_file_write(SpritesApi *api, const char *name, const char *path,
+								   int mode, const void *bytes, size_t len, ApiResult *result);
+
 /* The ms that are left of the call's time budget; at least 0. */
 extern int	sprites_api_time_left(const SpritesApi *api);
 
