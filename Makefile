@@ -4,6 +4,7 @@
 #   make demo, make test                     do their own set-up on Debian 12
 #   make test TESTS='unit pgtap/03_*'        some of the tests
 #   make soak SECONDS=600                    random histories for as long as asked
+#   make fuzz SECONDS=600                    the decoders, under the sanitizers
 #   make model                               SPIN searches the model of the protocol
 #   make lint                                clang-tidy, shellcheck
 
@@ -31,7 +32,7 @@ PG_CONFIG ?= pg_config
 PKG_CONFIG ?= pkg-config
 
 # Goals that install what the others need, or need nothing.
-ifeq ($(filter demo test soak model,$(MAKECMDGOALS)),)
+ifeq ($(filter demo test soak model fuzz,$(MAKECMDGOALS)),)
 
 ifeq ($(shell command -v $(PG_CONFIG) 2>/dev/null),)
 $(error $(PG_CONFIG) was not found. Install the server's development files \
@@ -89,13 +90,16 @@ lint:
 
 else
 
-.PHONY: demo test soak model
+.PHONY: demo test soak model fuzz
 demo:
 	@./test/demo/run
 test:
 	@./test/run $(TESTS)
 soak:
 	@SOAK=$(or $(SECONDS),600) ./test/run checker
+fuzz:
+	@./test/setup
+	@./test/fuzz/run $(or $(SECONDS),600)
 model:
 	@./test/setup
 	@./docs/model/run
