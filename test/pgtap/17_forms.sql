@@ -117,7 +117,7 @@ BEGIN
 END
 $$;
 CALL one_by_one('{}') \gset
-SELECT is(:'locks'::text, '{1,0,1,0,1,0}', 'a lock ends with its transaction');
+SELECT is(:'locks'::text, '{2,0,2,0,2,0}', 'the locks end with their transaction');
 BEGIN;
 SELECT is((SELECT count(DISTINCT (h).name) FROM (SELECT sprite_get_or_create('o' || i, egress_policy()) AS h FROM generate_series(1, 3) AS i OFFSET 0) AS s), 3::bigint, 'three in one transaction');
 SELECT is((SELECT array_agg(mode || ' ' || granted) FROM pg_locks WHERE locktype = 'advisory'), array_fill('ExclusiveLock true'::text, '{3}'), 'hold a lock each');

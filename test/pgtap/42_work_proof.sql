@@ -1,5 +1,5 @@
 -- No work reaches a VM that is not proven to run a policy, unless the caller does without.
-SELECT plan(31);
+SELECT plan(32);
 CREATE FUNCTION code(query text) RETURNS text LANGUAGE plpgsql AS
 $$ BEGIN EXECUTE query; RETURN 'none'; EXCEPTION WHEN OTHERS THEN RETURN SQLSTATE; END $$;
 -- what the three functions say, together
@@ -76,6 +76,12 @@ SELECT reason FROM sprite_get_or_create('vm', egress_policy(), server => 'mine')
 SELECT is(works('vm', ', server => ''mine'''), 'none', 'and one by which it was');
 BEGIN; SELECT sprite_get_or_create('vm', egress_policy('open')); ROLLBACK;
 SELECT is(works('vm', ', server => ''mine'''), 'SP007', 'what is begun by way of the one is a doubt to the other');
+
+SELECT reason FROM sprite_get_or_create('vm', egress_policy());
+INSERT INTO lockdown_journal (role_name, server_name, sprite_name, kind, action, epoch) VALUES (current_user, 'elsewhere', 'vm', 'intent', 'create', '-');
+INSERT INTO lockdown_journal (role_name, server_name, sprite_name, kind, action, epoch, intent_id, sprite_id, to_hash)
+SELECT current_user, 'elsewhere', 'vm', 'confirmed', 'create', '-', max(entry_id), 'of another account', hash_egress_policy('open') FROM lockdown_journal;
+SELECT is(works('vm'), 'none', 'a Sprite of the same name in another account is none of ours');
 
 -- privileges and arguments
 SELECT is(code($$ SELECT sprite_exec('vm', NULL) $$), '22004', 'no command');
