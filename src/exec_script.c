@@ -15,7 +15,10 @@
 /* Each byte of a chunk's first is the id of its message; ours all go to stdout. */
 #define MESSAGE_STDOUT '\001'
 
-/* Everything that commands leave in a VM is below here, for an hour. */
+/*
+ * What commands leave in a VM is below here, for a day and an hour: the longest
+ * time-out is a day.
+ */
 #define DIRECTORY "/tmp/.sprite_lockdown"
 
 /*
@@ -31,7 +34,7 @@
 	"exec 2>/dev/null\n" \
 	"d=" DIRECTORY "; w=$d/$id\n" \
 	"mkdir -p \"$d\"\n" \
-	"find \"$d\" -mindepth 1 -maxdepth 1 -mmin +60 -exec rm -rf {} +\n" \
+	"find \"$d\" -mindepth 1 -maxdepth 1 -mmin +1500 -exec rm -rf {} +\n" \
 	"if ! mkdir \"$w\"; then\n" \
 	"	if [ -d \"$w\" ]; then echo \"$n begun\"; else echo \"$n unusable\"; fi\n" \
 	"	return\n" \
