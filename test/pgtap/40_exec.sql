@@ -1,6 +1,6 @@
 -- Commands in the VM: what arrives is what was given, what comes back is what was written, and
 -- nothing that a command writes is taken for anything else.
-SELECT plan(61);
+SELECT plan(65);
 SELECT sprite_get_or_create('vm', egress_policy());
 CREATE FUNCTION run(command text, args text[] DEFAULT '{}', stdin bytea DEFAULT NULL, env jsonb DEFAULT NULL, cwd text DEFAULT '/workspace', timeout interval DEFAULT '30 s')
 RETURNS text LANGUAGE sql AS
@@ -66,6 +66,13 @@ SELECT is(sh('echo x >>/workspace/once; echo done'), E'0|done\n|', 'a connection
 SELECT sim.fault('{"kind": "exec", "name": "vm", "drop": "after"}');
 SELECT is(code($$ SELECT sprite_exec('vm', 'sh', '{-c,"echo y >>/workspace/once"}') $$), '08006', 'one that drops after leaves the outcome unknown');
 SELECT is(encode(sprite_read_file('vm', '/workspace/once'), 'escape'), E'x\ny\n', 'and the command is not run again');
+SELECT sim.fault('{"kind": "exec", "name": "vm", "drop": "before", "times": 2}');
+SELECT sim.clear();
+SELECT is(sh('echo done'), E'0|done\n|', 'two that drop are');
+SELECT is(sim.requests('exec'), 3, 'so the third try counts');
+SELECT sim.fault('{"kind": "exec", "name": "vm", "drop": "before", "times": 3}');
+SELECT is(code($$ SELECT sprite_exec('vm', 'sh', '{-c,"echo z >>/workspace/once"}') $$), '08006', 'three are enough');
+SELECT is(encode(sprite_read_file('vm', '/workspace/once'), 'escape'), E'x\ny\n', 'and then it is not run either');
 SELECT sim.fault('{"kind": "exec", "name": "vm", "status": 503}');
 SELECT is(sh('echo done'), E'0|done\n|', 'an unavailable VM is tried again');
 SELECT sim.fault('{"kind": "exec", "name": "vm", "body": ""}');
