@@ -108,6 +108,18 @@ token_prefix(const char *sprite_id)
 	return sprite_id ? psprintf("%s:", sprite_id) : NULL;
 }
 
+static bool
+finds_any(const OwnedTable *table, OwnedQuery *query, Datum *values)
+{
+	bool		found;
+
+	SPI_connect();
+	owned_table_run(table, query, values, NULL);
+	found = SPI_processed > 0;
+	SPI_finish();
+	return found;
+}
+
 bool
 sessions_contradict(const OwnedTable *table, const char *sprite_name, const char *sprite_id,
 					const char *token)
@@ -117,13 +129,8 @@ sessions_contradict(const OwnedTable *table, const char *sprite_name, const char
 		CStringGetTextDatum(token),
 		CStringGetTextDatum(token_prefix(sprite_id))
 	};
-	bool		found;
 
-	SPI_connect();
-	owned_table_run(table, &contradict_query, values, NULL);
-	found = SPI_processed > 0;
-	SPI_finish();
-	return found;
+	return finds_any(table, &contradict_query, values);
 }
 
 bool
@@ -134,14 +141,9 @@ sessions_claim(const OwnedTable *table, const char *server_name, const char *spr
 		NameGetDatum(&server),
 		CStringGetTextDatum(sprite_name)
 	};
-	bool		found;
 
 	namestrcpy(&server, server_name);
-	SPI_connect();
-	owned_table_run(table, &claim_query, values, NULL);
-	found = SPI_processed > 0;
-	SPI_finish();
-	return found;
+	return finds_any(table, &claim_query, values);
 }
 
 void

@@ -492,6 +492,22 @@ sprites_api_make_directory(SpritesApi *api, const char *name, const char *direct
  * ------------------------------------------------------------------------
  */
 
+/* The bytes of a reply that is known to be whole; otherwise NULL, and result says why. */
+static const char *
+whole_bytes(const HttpReply *reply, size_t *len, ApiResult *result)
+{
+	if (reply == NULL)
+		return NULL;
+	if (reply->status != 200)
+		api_result_malformed(result, "the call does not end with this status");
+	else if (!reply->framed)
+		result->outcome = API_UNFINISHED;
+	if (result->outcome != API_OK)
+		return NULL;
+	*len = reply->body_len;
+	return reply->body;
+}
+
 /*
  * The script travels in the body, as the platform's URLs hold no more than a
  * few kilobytes.
@@ -510,18 +526,8 @@ sprites_api_run_script(SpritesApi *api, const char *name, const char *script, si
 		.timeout = timeout,
 		.max_reply = max_reply
 	};
-	HttpReply  *reply = perform(api, &call, result);
 
-	if (reply == NULL)
-		return NULL;
-	if (reply->status != 200)
-		api_result_malformed(result, "the call does not end with this status");
-	else if (!reply->framed)
-		result->outcome = API_UNFINISHED;
-	if (result->outcome != API_OK)
-		return NULL;
-	*reply_len = reply->body_len;
-	return reply->body;
+	return whole_bytes(perform(api, &call, result), reply_len, result);
 }
 
 static char *
@@ -560,14 +566,7 @@ sprites_api_file_read(SpritesApi *api, const char *name, const char *path,
 
 	if (is_no_such_file(result))
 		result->outcome = API_NO_FILE;
-	if (reply == NULL)
-		return NULL;
-	if (reply->status != 200)
-		api_result_malformed(result, "the call does not end with this status");
-	else if (!reply->framed)
-		result->outcome = API_UNFINISHED;
-	*len = reply->body_len;
-	return reply->body;
+	return whole_bytes(reply, len, result);
 }
 
 /* Sources disagree on the name of the parameter that makes parents, so both are sent. */

@@ -14,7 +14,7 @@ use JSON::PP;
 use PostgreSQL::Test::Utils;
 use Time::HiRes qw(usleep);
 
-our @EXPORT = qw(start_simulator stop_simulator sim connect_node start_query finish_query allows $TOKEN);
+our @EXPORT = qw(start_simulator stop_simulator sim connect_node start_query finish_query hand_back sqlstate allows $TOKEN);
 our $TOKEN = 'org/org-1/tok-1/secret';
 
 my ($simulator, $port);
@@ -77,6 +77,21 @@ sub finish_query
 	eval { $caller->{psql}->finish };
 	my @lines = split /\n/, $caller->{out};
 	$caller->{row} = $lines[1];
+}
+
+# SQL of a hand-back of Sprite "x" that allows one host.
+sub hand_back
+{
+	my ($host) = @_;
+	return "SELECT reason FROM sprite_get_or_create('x', egress_policy('allowlist', '{$host}'))";
+}
+
+# The SQLSTATE that a query ends with.
+sub sqlstate
+{
+	my ($node, $query) = @_;
+	$node->psql('postgres', $query, stderr => \my $err, on_error_stop => 0, extra_params => [ '-v', 'VERBOSITY=sqlstate' ]);
+	return $err =~ /ERROR: +(\w{5})/ ? $1 : 'none';
 }
 
 # What a VM of the simulator's allows, by its name.

@@ -19,12 +19,6 @@ $node->append_conf('postgresql.conf', "synchronous_commit = off\nwal_writer_dela
 $node->start;
 connect_node($node);
 
-sub hand_back
-{
-	my ($host) = @_;
-	return "SELECT reason FROM sprite_get_or_create('x', egress_policy('allowlist', '{$host}'))";
-}
-
 my %crash = (
 	'backend killed' => sub {
 		my ($caller) = @_;

@@ -17,12 +17,6 @@ $primary->init(allows_streaming => 1, has_archiving => 1);
 $primary->start;
 connect_node($primary);
 
-sub hand_back
-{
-	my ($host) = @_;
-	return "SELECT reason FROM sprite_get_or_create('x', egress_policy('allowlist', '{$host}'))";
-}
-
 # What a copy says when it is asked for the policy that its row names.
 sub copy_is_careful
 {

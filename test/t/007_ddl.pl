@@ -22,19 +22,6 @@ $node->start;
 connect_node($node);
 my $postmaster = $node->{_pid};
 
-sub hand_back
-{
-	my ($host) = @_;
-	return "SELECT reason FROM sprite_get_or_create('x', egress_policy('allowlist', '{$host}'))";
-}
-
-sub sqlstate
-{
-	my ($query) = @_;
-	$node->psql('postgres', $query, stderr => \my $err, on_error_stop => 0, extra_params => [ '-v', 'VERBOSITY=sqlstate' ]);
-	return $err =~ /ERROR: +(\w{5})/ ? $1 : 'none';
-}
-
 # Runs a query and says how long it took.
 sub timed
 {
@@ -72,12 +59,12 @@ sub wait_for_lock
 
 is($node->safe_psql('postgres', hand_back('one.example')), 'fresh', 'a Sprite');
 $node->safe_psql('postgres', 'BEGIN; ' . hand_back('two.example') . "; PREPARE TRANSACTION 'p'");
-is(sqlstate("SET lock_timeout = 100; " . hand_back('one.example')), '55P03', 'a prepared transaction holds the lock on the name');
+is(sqlstate($node, "SET lock_timeout = 100; " . hand_back('one.example')), '55P03', 'a prepared transaction holds the lock on the name');
 is($node->safe_psql('postgres', 'SELECT sprite_name FROM lockdown_in_doubt'), 'x', 'and is a doubt');
 $node->stop('immediate');
 $node->start;
 $postmaster = $node->{_pid};
-is(sqlstate("SET lock_timeout = 100; " . hand_back('one.example')), '55P03', 'also after a crash');
+is(sqlstate($node, "SET lock_timeout = 100; " . hand_back('one.example')), '55P03', 'also after a crash');
 $node->safe_psql('postgres', "COMMIT PREPARED 'p'");
 is($node->safe_psql('postgres', hand_back('two.example')), 'proven', 'when it is committed its proof is one');
 is(allows('x'), 'two.example', 'and true');
@@ -90,7 +77,7 @@ is($node->safe_psql('postgres', hand_back('two.example')), 'proven', 'a proven c
 # ---------------------------------------------------------------------------
 # The extension
 
-is(sqlstate('ALTER EXTENSION sprite_lockdown SET SCHEMA pg_catalog'), '0A000', 'the extension cannot be moved');
+is(sqlstate($node, 'ALTER EXTENSION sprite_lockdown SET SCHEMA pg_catalog'), '0A000', 'the extension cannot be moved');
 
 # dropped while the first request is under way, when no table is locked yet
 renew();

@@ -19,19 +19,6 @@ $node->append_conf('postgresql.conf', "restart_after_crash = off\n");
 $node->start;
 connect_node($node);
 
-sub hand_back
-{
-	my ($host) = @_;
-	return "SELECT reason FROM sprite_get_or_create('x', egress_policy('allowlist', '{$host}'))";
-}
-
-sub sqlstate
-{
-	my ($query) = @_;
-	$node->psql('postgres', $query, stderr => \my $err, on_error_stop => 0, extra_params => [ '-v', 'VERBOSITY=sqlstate' ]);
-	return $err =~ /ERROR: +(\w{5})/ ? $1 : 'none';
-}
-
 my $impatient = 'SET lock_timeout = 100';
 my $read = "SELECT coalesce(sprite_read_file('x', '/none'), '0')::text";
 my $work = "SELECT exit_code FROM sprite_exec('x', 'true')";
@@ -47,9 +34,9 @@ for ([ 'a command', $work, 'exec' ], [ 'a read', $read, 'fs_read' ],
 	my $caller = start_query($node, $query);
 	is(sim('held?count=1&timeout=20')->{held}, 1, "$what is under way");
 	is($node->safe_psql('postgres', hand_back('one.example')), 'proven', "... a warm hand-back does not wait for it");
-	is(sqlstate("$impatient; " . hand_back('two.example')), '55P03', '... a push does');
-	is(sqlstate("$impatient; SELECT sprite_destroy('x')"), '55P03', '... and a destroy');
-	is(sqlstate("$impatient; " . ($kind eq 'exec' ? $read : $work)), 'none', '... but not other work');
+	is(sqlstate($node, "$impatient; " . hand_back('two.example')), '55P03', '... a push does');
+	is(sqlstate($node, "$impatient; SELECT sprite_destroy('x')"), '55P03', '... and a destroy');
+	is(sqlstate($node, "$impatient; " . ($kind eq 'exec' ? $read : $work)), 'none', '... but not other work');
 	sim('release', {});
 	finish_query($caller);
 	is($caller->{err}, '', '... and it ends well');
@@ -59,9 +46,9 @@ is($node->safe_psql('postgres', hand_back('one.example')), 'proven', 'what could
 # and the other way round
 my $pusher = $node->background_psql('postgres');
 $pusher->query_safe('BEGIN; ' . hand_back('two.example'));
-is(sqlstate("$impatient; $work"), '55P03', 'work waits for a push that is not committed');
+is(sqlstate($node, "$impatient; $work"), '55P03', 'work waits for a push that is not committed');
 $pusher->query_safe('ROLLBACK');
-is(sqlstate("$impatient; $work"), 'SP007', 'and is refused when it is rolled back');
+is(sqlstate($node, "$impatient; $work"), 'SP007', 'and is refused when it is rolled back');
 $pusher->quit;
 is($node->safe_psql('postgres', hand_back('one.example')), 'in_doubt', 'the doubt is settled');
 
